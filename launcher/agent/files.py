@@ -1,0 +1,83 @@
+"""Files that are there completely or not at all, also after a power cut."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import tempfile
+from typing import Any, Dict
+
+from .processes import read_bytes
+
+
+def write(entry: Dict[str, Any]) -> bool:
+    """Write one file unless it is there with the same content, mode and owner.
+
+    Temporary file in the same folder, fsync, rename, fsync of the folder.
+
+    Args:
+        entry: ``path``, ``text``, ``mode`` and ``group`` (a user whose primary group may read it).
+
+    Returns:
+        Whether something was written.
+
+    Raises:
+        OSError: no space, no permission, read-only file system.
+    """
+    path, content, mode = entry["path"], entry["text"].encode("utf-8"), entry["mode"]
+    gid = pwd.getpwnam(entry["group"]).pw_gid
+    if _same(path, content, mode, gid):
+        return False
+    folder = os.path.dirname(path)
+    descriptor, temporary = tempfile.mkstemp(prefix=".launch-", suffix=".tmp", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            os.fchown(stream.fileno(), 0, gid)
+            os.fchmod(stream.fileno(), mode)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.rename(temporary, path)
+    except BaseException:
+        _remove_quietly(temporary)
+        raise
+    sync_folder(folder)
+    return True
+
+
+def remove(path: str) -> None:
+    """Remove a file if it is there, lastingly."""
+    _remove_quietly(path)
+    sync_folder(os.path.dirname(path))
+
+
+def folder(path: str, mode: int, group: str) -> None:
+    """Make a folder of root's with exactly this mode."""
+    os.makedirs(path, exist_ok=True)
+    os.chown(path, 0, pwd.getpwnam(group).pw_gid)
+    os.chmod(path, mode)
+
+
+def sync_folder(path: str) -> None:
+    """Make renames in a folder survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _same(path: str, content: bytes, mode: int, gid: int) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    wanted = (0o100000 | mode, 0, gid)
+    return (status.st_mode, status.st_uid, status.st_gid) == wanted and read_bytes(path) == content
+
+
+def _remove_quietly(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return

@@ -1,0 +1,104 @@
+"""The guard: systemd starts it instead of the server; it becomes the server, or exits 78 and says why."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Dict, List, NoReturn
+
+from . import knowledge, ports
+from .manifest import ManifestError, compare, load
+from .processes import read_process
+
+#: Started wrongly, and starting again cannot help; the unit has RestartPreventExitStatus=78.
+REFUSED = 78
+#: Left by the waiter for the next automatic start.
+REFUSAL_FILE = "refused"
+#: How long an old server may take to give its port back, in seconds.
+PORT_PATIENCE = 20
+
+
+def say(text: str, *, level: int = 6) -> None:
+    """Write one journal line; systemd reads the level from the prefix (3 error, 4 warning, 6 info)."""
+    for line in text.splitlines():
+        sys.stderr.write(f"<{level}>launch: {line}\n")
+    sys.stderr.flush()
+
+
+def refuse(*lines: str) -> NoReturn:
+    """Say why the server is not started, and end for good."""
+    say("\n".join(("REFUSED to start the server:", *lines)), level=3)
+    sys.exit(REFUSED)
+
+
+def guard(path: str, argv: List[str]) -> NoReturn:
+    """Check this process's own environment, then become the server.
+
+    Args:
+        path: of the manifest.
+        argv: the server's command as the unit carries it.
+    """
+    try:
+        manifest = load(path)
+    except ManifestError as error:
+        refuse(str(error), "deploy again: launch up")
+    _check_earlier_refusal()
+    # The block as systemd gave it: Python adds LC_CTYPE to its own copy in the C locale (PEP 538).
+    own = read_process(os.getpid())
+    env = (own.env if own else None) or {}
+    problems = compare(env, manifest)
+    if argv != manifest["argv"]:
+        problems.append(_different_argument(argv, manifest["argv"]))
+    refused, odd = knowledge.extras(env, manifest, own=False)
+    problems += [
+        f"{name} is set in the unit's environment, but the release does not set it"
+        " (systemctl show-environment, systemctl cat, drop-ins)"
+        for name in refused
+    ]
+    if problems:
+        refuse(*problems)
+    for name in odd:
+        say(f"warning: {name} is in the environment and not from the release", level=4)
+    _wait_for_port(manifest)
+    say(f"guard: release {manifest['digest']} complete, {len(manifest['env'])} variables; starting {argv[0]}")
+    try:
+        os.execve(argv[0], argv, env)
+    except OSError as error:
+        refuse(f"{argv[0]} cannot be started: {error.strerror}")
+
+
+def _different_argument(argv: List[str], wanted: List[str]) -> str:
+    for index, (is_, should) in enumerate(zip(argv, wanted)):
+        if is_ != should:
+            return f"argument {index} of the command is {is_!r} (should be {should!r})"
+    return f"the command has {len(argv)} arguments (should have {len(wanted)})"
+
+
+def _check_earlier_refusal() -> None:
+    """End for good when the waiter refused the start before this one; a later start by hand tries again."""
+    folder = os.environ.get("RUNTIME_DIRECTORY", "")
+    path = os.path.join(folder, REFUSAL_FILE) if folder else ""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            reason = stream.read()
+        os.unlink(path)
+    except OSError:
+        return
+    refuse("the start before this one was refused after the server had come up:", *reason.splitlines())
+
+
+def _wait_for_port(manifest: Dict[str, Any]) -> None:
+    """Wait until nobody else listens on the port: systemd starts a unit although old processes remain."""
+    port = manifest["port"]
+    deadline = time.monotonic() + PORT_PATIENCE
+    while True:
+        inodes = ports.listening(port)
+        if not inodes:
+            return
+        if time.monotonic() > deadline:
+            pid = ports.owner(inodes, ports.all_pids())
+            who = f"process {pid}" if pid else "a process of another user"
+            say(f"port {port} is taken by {who}; end it, or change engine.port", level=3)
+            sys.exit(1)
+        time.sleep(0.5)

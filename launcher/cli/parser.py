@@ -1,0 +1,113 @@
+"""Take a command line apart: verb, names of deployments, overrides and flags, in any order."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from launcher import __version__
+from launcher.errors import ConfigError, nearest
+from launcher.paths import data_dir
+from launcher.schema import GROUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERBS = {
+    "up": "compose, render, show the plan, apply, prove; with no host named, render into a folder (default)",
+    "plan": "show what up would change; changes nothing anywhere",
+    "render": "write the release into a folder",
+    "status": "show what runs on the hosts",
+    "run": "run this configuration in the foreground, without systemd",
+}
+_EXAMPLES = """\
+examples:
+  launch +hw=rtx6000x8 +spec=eagle3_2step
+  launch plan +hw=rtx6000x8 target=ssh 'target.hosts=[gpu1,gpu2]'
+  launch up reference target=ssh 'target.hosts=[gpu1]' --yes
+  launch -m nccl.algo=Ring,Tree
+
+exit codes: 0 done or in sync, 1 failed, 2 usage or configuration refused, 3 changes pending,
+  5 host unreachable, 6 host locked by another launch, 7 failed and rolled back, 8 hosts differ
+"""
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A parsed command line; ``environment`` came past all grammars by ``-e``."""
+
+    verb: str
+    names: tuple[str, ...]
+    overrides: tuple[str, ...]
+    environment: dict[str, str]
+    multirun: bool
+    yes: bool
+    json: bool
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see launch --help")
+
+
+def parse(argv: Sequence[str]) -> CommandLine:
+    """Parse arguments.
+
+    Raises:
+        ConfigError: an unknown flag or verb, or a malformed ``-e``.
+    """
+    args = _parser().parse_intermixed_args(list(argv))
+    bare = [word for word in args.words if "=" not in word and not word.startswith(("+", "~"))]
+    overrides = tuple(word for word in args.words if word not in bare)
+    verb, names = (bare[0], bare[1:]) if bare else ("up", [])
+    if verb not in VERBS:
+        raise ConfigError(
+            f"there is no verb {verb!r}{nearest(verb, VERBS)}; known: {', '.join(VERBS)}."
+            f" The name of a deployment stands behind the verb: launch up {verb}"
+        )
+    if len(names) > 1 and len(set(names)) < len(names):
+        raise ConfigError(f"a deployment is named twice: {' '.join(names)}")
+    environment = dict(_variable(text) for text in args.env)
+    if len(environment) < len(args.env):
+        raise ConfigError("-e names a variable twice")
+    return CommandLine(verb, tuple(names), overrides, environment, args.multirun, args.yes, args.json)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ConfigError(f"-e {text!r}: write it as -e NAME=VALUE")
+    return name, value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="launch",
+        usage="launch [VERB] [NAME...] [OVERRIDES...] [FLAGS]",
+        description="Configure, deploy and prove LLM servers: every restart carries the tuned settings.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("words", nargs="*", metavar="WORD", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "-e", dest="env", metavar="NAME=VALUE", action="append", default=[], help="set a variable, unchanged"
+    )
+    parser.add_argument("-m", "--multirun", action="store_true", help="one point for each value of comma lists")
+    parser.add_argument("-y", "--yes", action="store_true", help="apply without asking")
+    parser.add_argument("--json", action="store_true", help="print one JSON record")
+    parser.add_argument("--version", action="version", version=f"launch {__version__}")
+    return parser
+
+
+def _epilog() -> str:
+    verbs = "".join(f"  {name:<8}{text}\n" for name, text in VERBS.items())
+    groups = "".join(f"  {group:<11}{', '.join(options)}\n" for group, options in _options().items())
+    return f"verbs:\n{verbs}\ngroups and their options:\n{groups}\n{_EXAMPLES}"
+
+
+def _options() -> dict[str, list[str]]:
+    conf = data_dir("conf")
+    return {group: sorted(p.stem for p in (conf / group).glob("*.yaml")) for group in GROUPS}

@@ -1,0 +1,158 @@
+"""Results as text for people and as records for machines; both come from the same values."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from launcher.cli.parser import CommandLine
+    from launcher.fleet.plan import Change, HostPlan
+    from launcher.fleet.rollout import HostResult, Result
+    from launcher.render import Release
+    from launcher.schema import Deployment
+
+_COLOURS = {"+": "32", "-": "31", "~": "33", "!": "31", "bold": "1", "dim": "2"}
+
+
+def _paint(text: str, colour: str) -> str:
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if sys.stdout.isatty() else text
+
+
+def record(result: Result) -> dict[str, Any]:
+    """Return a result as plain data for ``--json``."""
+    return {**dataclasses.asdict(result), "exit_code": result.exit_code}
+
+
+def release(deployment: Deployment, release: Release, folder: Path | None) -> None:
+    """Print what a release holds and, if it was written, where."""
+    hw = deployment.hw.name if deployment.hw.gpu_count else "hardware not said"
+    print(_paint(f"{release.name}  release {release.digest}", "bold"))
+    print(f"  {deployment.model.name} on {hw}, {deployment.engine.name}, speculation {deployment.spec.method}")
+    print("  command")
+    words = list(release.argv)
+    starts = [i for i, w in enumerate(words) if w.startswith("--")] or [len(words)]
+    print(f"    {shlex.join(words[: starts[0]])}")
+    for begin, end in zip(starts, [*starts[1:], len(words)], strict=True):
+        print(f"      {shlex.join(words[begin:end])}")
+    print("  environment")
+    for name in sorted(release.env):
+        print(f"    {name}={shlex.quote(release.env[name])}")
+    if folder:
+        print(f"  written to {folder}/")
+        for file in release.files:
+            print(f"    {file.path.rpartition('/')[2]}")
+
+
+def how_to_name_a_host(line: CommandLine) -> None:
+    """Say what makes a deployment of a rendering."""
+    words = [*line.names, *line.overrides, "target=ssh", "target.hosts=[HOST]"]
+    print("\nNo host was named, so nothing was deployed. Next, with a host of yours:")
+    print(f"  launch up {shlex.join(words)}")
+
+
+def points(rows: Sequence[tuple[str, Release, Path | None]]) -> None:
+    """Print the points of a sweep that was only composed."""
+    for label, release, folder in rows:
+        print(f"{release.digest}  {label}" + (f"  -> {folder}/" if folder else ""))
+    print(f"{len(rows)} point{'s' if len(rows) != 1 else ''}; equal releases are one. No host was named: nothing was measured.")
+
+
+def plan(deployment: Deployment, release: Release, seen: Sequence[HostResult]) -> None:
+    """Print what would change; hosts with the same plan are printed once."""
+    print(_paint(f"{deployment.name}  release {release.digest}", "bold"))
+    groups: dict[tuple[object, ...], list[HostResult]] = {}
+    for host in seen:
+        key = (host.outcome, host.message, host.evidence) if host.plan is None else (host.outcome, *_identity(host.plan))
+        groups.setdefault(key, []).append(host)
+    for hosts in groups.values():
+        first = hosts[0]
+        print(_paint(", ".join(h.host for h in hosts), "bold"))
+        if first.plan is None or first.outcome not in {"pending", "unchanged"}:
+            print(f"  {_paint('!', '!')} {first.outcome}: {first.message}")
+            for text in first.evidence:
+                print(f"      {text}")
+            continue
+        _host_plan(first.plan)
+
+
+def _identity(plan: HostPlan) -> tuple[object, ...]:
+    return (plan.changes, plan.restart, plan.problems, plan.notes)
+
+
+def _host_plan(plan: HostPlan) -> None:
+    if plan.in_sync:
+        print("  nothing to change")
+    for change in plan.changes:
+        print(f"  {_change(change)}")
+    if plan.restart:
+        print(f"  {_paint('~', '~')} {plan.restart}")
+    elif plan.changes:
+        print("    the server is not restarted")
+    for note in plan.notes:
+        print(f"  {_paint('!', '!')} {note}")
+
+
+def _change(change: Change) -> str:
+    name = f"{change.kind:<9} {change.name}"
+    join = " " if change.kind == "argument" else "="
+    if change.kind in {"file", "service"}:
+        sign = "+" if change.old is None else "~"
+        detail = "" if change.kind == "file" and change.old is None else f": {change.old or 'none'} -> {change.new}"
+        return f"{_paint(sign, sign)} {name}{detail}"
+    if change.old is None:
+        return _paint(f"+ {name}{join}{change.new}".rstrip(), "+")
+    if change.new is None:
+        return _paint(f"- {name}{join}{change.old}".rstrip(), "-")
+    return f"{_paint('~', '~')} {name}: {change.old} -> {change.new}"
+
+
+def result(result: Result, *, changed: bool) -> None:
+    """Print what became of every host, with proof or evidence."""
+    for host in result.hosts:
+        if host.proof:
+            print(f"{host.host}: {_proof(host, changed=changed)}")
+        elif host.outcome != "pending" and (changed or host.plan is None or host.plan.problems):
+            print(f"{host.host}: {_paint(host.outcome.upper(), '!')}: {host.message}")
+            if host.serves:
+                print(f"  now serves: {host.serves}")
+            for text in host.evidence:
+                print(f"  | {text}")
+    if not changed and any(h.outcome in {"unreachable", "refused"} for h in result.hosts):
+        print("No host was changed.")
+
+
+def _proof(host: HostResult, *, changed: bool) -> str:
+    proof = host.proof
+    word = "done" if changed and host.outcome == "done" else "in sync"
+    text = (
+        f"{word}; release {proof['digest']} proven in {len(proof['pids'])} processes,"
+        f" {len(proof['variables'])} variables each (main process {proof['main']})"
+    )
+    return "\n  ".join([text, *(f"warning: {line}" for line in (*proof["unknown"], *proof["odd"]))])
+
+
+def status_table(results: Sequence[Result]) -> None:
+    """Print one line a host."""
+    rows = [("HOST", "DEPLOYMENT", "RUNNING", "PROCESSES", "STATE")]
+    for result in results:
+        for host in result.hosts:
+            running = host.plan.running if host.plan and host.plan.running else "-"
+            count = str(len(host.proof["pids"])) if host.proof else "-"
+            rows.append((host.host, result.deployment, running, count, _state(host)))
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _state(host: HostResult) -> str:
+    if host.outcome == "unchanged":
+        return "in sync"
+    if host.outcome == "pending" and host.plan:
+        return f"differs from this configuration ({host.plan.restart or 'files only'})"
+    return f"{host.outcome}: {host.message}"

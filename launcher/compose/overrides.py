@@ -1,0 +1,126 @@
+"""Read the overrides of a command line: which are groups, which are values, and what is wrong with them."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from launcher.errors import ConfigError, nearest
+from launcher.schema import GROUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hydra.core.override_parser.types import Override
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """A command line's overrides, checked and in canonical order.
+
+    Attributes:
+        groups: option by group, in the order of `GROUPS`.
+        values: overrides of single values, as Hydra text with ``++``, in the order typed.
+        typed: what the user wrote, by key; for messages.
+    """
+
+    groups: tuple[tuple[str, str], ...]
+    values: tuple[str, ...]
+    typed: dict[str, str]
+
+
+def quoted(text: str) -> str:
+    """Return ``KEY=VALUE`` with the value quoted for Hydra and the whole quoted for a shell, ready to paste."""
+    key, _, value = text.partition("=")
+    inner = value.replace("\\", "\\\\").replace('"', '\\"')
+    return shlex.quote(f'{key}="{inner}"')
+
+
+def parse(texts: Sequence[str]) -> list[Override]:
+    """Parse override texts with Hydra's grammar; all bad ones are named at once.
+
+    Raises:
+        ConfigError: an override does not fit the grammar.
+    """
+    parser = OverridesParser.create()
+    parsed: list[Override] = []
+    problems: list[str] = []
+    for text in texts:
+        try:
+            parsed.append(parser.parse_override(text))
+        except HydraException:
+            problems.append(
+                f"override {text!r} cannot be read; a value with special characters needs quotes: {quoted(text)}"
+                if "=" in text
+                else f"{text!r} is neither a verb, a deployment's name nor an override KEY=VALUE"
+            )
+    if problems:
+        raise ConfigError(*problems)
+    return parsed
+
+
+def expand(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the override texts of every point of a sweep: the product of all comma lists and ranges."""
+    axes: list[list[str]] = []
+    for override in parse(texts):
+        if override.is_sweep_override():
+            key = override.get_key_element()
+            axes.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+        else:
+            axes.append([override.input_line or ""])
+    yield from itertools.product(*axes)
+
+
+def read(texts: Sequence[str], top_level: Sequence[str]) -> Overrides:
+    """Classify overrides that hold no sweep.
+
+    Args:
+        texts: as typed, with or without ``+``.
+        top_level: names of the schema's fields, for hints.
+
+    Raises:
+        ConfigError: bad grammar, a comma list without ``-m``, an unknown first key, a key given twice.
+    """
+    groups: dict[str, str] = {}
+    values: list[str] = []
+    typed: dict[str, str] = {}
+    problems: list[str] = []
+    for override in parse(texts):
+        line = override.input_line or ""
+        key = override.key_or_group
+        if problem := _problem(override, line, key, typed, top_level):
+            problems.append(problem)
+            continue
+        typed[key] = line
+        if key in GROUPS:
+            groups[key] = str(override.value())
+        else:
+            values.append(line if override.is_delete() else "++" + line.lstrip("+"))
+    if problems:
+        raise ConfigError(*problems)
+    ordered = tuple((group, groups[group]) for group in GROUPS if group in groups)
+    return Overrides(groups=ordered, values=tuple(values), typed=typed)
+
+
+def _problem(
+    override: Override, line: str, key: str, typed: dict[str, str], top_level: Sequence[str]
+) -> str:
+    first = key.split(".", maxsplit=1)[0]
+    if override.is_sweep_override():
+        return f"override {line!r} is a list of values: add -m to try each, or quote it: {quoted(line)}"
+    if override.package is not None:
+        return f"override {line!r}: '@' is not used here; every group has its own place"
+    if first not in (*GROUPS, *top_level):
+        return f"override {line!r}: there is no key or group {first!r}{nearest(first, [*GROUPS, *top_level])}"
+    if key in typed:
+        return f"override {line!r} contradicts {typed[key]!r}: give {key!r} once"
+    if key in GROUPS and override.is_delete():
+        return f"override {line!r}: a group cannot be removed; choose another option"
+    if key in GROUPS and not isinstance(override.value(), str):
+        return f"override {line!r}: choose one option by name, as {key}=NAME"
+    return ""

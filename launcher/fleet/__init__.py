@@ -1,0 +1,1 @@
+"""Plans and roll-outs over all hosts of a deployment."""

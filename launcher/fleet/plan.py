@@ -1,0 +1,142 @@
+"""Desired release against observation: what would change on one host, and whether its server restarts."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from launcher.host.requests import sha256, shared_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from launcher.render import Release
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference; ``old`` or ``new`` is None where the thing is not there."""
+
+    kind: Literal["variable", "argument", "unit", "file", "service"]
+    name: str
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """What would be done on one host.
+
+    Attributes:
+        changes: differences between what is there and the release; empty when nothing would be done.
+        restart: why the server would be restarted or started; "" when it would not.
+        running: digest of the release that the main process carries, "" when none runs.
+        problems: what the host lacks; any of them stops the deployment before a change.
+        notes: things worth knowing that stop nothing.
+    """
+
+    host: str
+    digest: str
+    changes: tuple[Change, ...] = ()
+    restart: str = ""
+    running: str = ""
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether nothing would be done."""
+        return not self.changes and not self.restart
+
+
+def plan_host(host: str, release: Release, observation: Mapping[str, Any]) -> HostPlan:
+    """Compare a release with what a probe saw."""
+    running, applied = observation["running"], observation["applied"]
+    base = (running or {}).get("manifest") or (applied or {}).get("manifest")
+    changes = [
+        *_release_changes(base, release),
+        *_file_changes(observation["files"], release),
+        *_service_changes(observation["unit"]["loaded"], release),
+    ]
+    drop_ins = observation["unit"]["loaded"]["DropInPaths"]
+    return HostPlan(
+        host=host,
+        digest=release.digest,
+        changes=tuple(changes),
+        restart=_restart_reason(release, observation),
+        running=(running or {}).get("digest", ""),
+        problems=tuple(observation["problems"]),
+        notes=tuple(f"drop-in of somebody else: {path}" for path in drop_ins),
+    )
+
+
+def _release_changes(base: Mapping[str, Any] | None, release: Release) -> list[Change]:
+    old_env = dict(base["env"]) if base else {}
+    old_argv = arguments(base["argv"]) if base else {}
+    old_unit = dict(base["unit"]) if base else {}
+    return [
+        *_differences("argument", old_argv, arguments(release.argv)),
+        *_differences("variable", old_env, release.env),
+        *_differences("unit", old_unit, release.settings),
+    ]
+
+
+def _differences(
+    kind: Literal["variable", "argument", "unit"], old: Mapping[str, str], new: Mapping[str, str]
+) -> list[Change]:
+    names = [*new, *(name for name in old if name not in new)]
+    return [
+        Change(kind, name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)
+    ]
+
+
+def arguments(argv: Sequence[str]) -> dict[str, str]:
+    """Split a command into its flags: shell-quoted values by flag, the words before the first flag as "command"."""
+    groups: dict[str, list[str]] = {}
+    name = "command"
+    for index, word in enumerate(argv):
+        if word.startswith("--") and index:
+            name = word
+            groups.setdefault(name, [])
+        else:
+            groups.setdefault(name, []).append(word)
+    return {name: shlex.join(words) for name, words in groups.items()}
+
+
+def _file_changes(files: Mapping[str, Mapping[str, Any]], release: Release) -> list[Change]:
+    changes: list[Change] = []
+    for file in (*release.files, *shared_files()):
+        seen = files[file.path]
+        if seen["sha256"] != sha256(file):
+            changes.append(Change("file", file.path, "other content" if seen["sha256"] else None, "written"))
+        elif seen["mode"] != file.mode or not seen["owner"].startswith("0:"):
+            changes.append(Change("file", file.path, f"mode {seen['mode']:04o}", f"mode {file.mode:04o}"))
+    return changes
+
+
+def _service_changes(loaded: Mapping[str, Any], release: Release) -> list[Change]:
+    changes: list[Change] = []
+    if loaded["UnitFileState"] != "enabled":
+        changes.append(Change("service", "start at boot", loaded["UnitFileState"] or None, "enabled"))
+    if loaded["NeedDaemonReload"] or (loaded["FragmentPath"] not in {"", release.unit.path}):
+        changes.append(Change("service", "unit as loaded", loaded["FragmentPath"] or None, release.unit.path))
+    elif loaded["FragmentPath"] and [e[0] for e in loaded["EnvironmentFiles"]] != [release.env_file.path]:
+        old = ", ".join(e[0] for e in loaded["EnvironmentFiles"]) or None
+        changes.append(Change("service", "environment file as loaded", old, release.env_file.path))
+    return changes
+
+
+def _restart_reason(release: Release, observation: Mapping[str, Any]) -> str:
+    running, loaded = observation["running"], observation["unit"]["loaded"]
+    if running is None:
+        return "start: it is not running"
+    if running["digest"] != release.digest:
+        return f"restart: release {running['digest'] or 'unknown'} is running"
+    verdict = running["verdict"]
+    if verdict is None or verdict["contradictions"]:
+        lines = verdict["contradictions"] if verdict else ["its manifest is gone or was changed"]
+        return f"restart: {lines[0]}"
+    if loaded["ActiveState"] != "active":
+        return f"restart: the service is {loaded['ActiveState']}"
+    return ""

@@ -1,0 +1,163 @@
+"""Look at all hosts, then change those that differ; hosts are worked on at the same time, with a bound."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from launcher.errors import ConfigError, HostError, UnreachableError
+from launcher.fleet.plan import HostPlan, plan_host
+from launcher.host.requests import apply_request, probe_request
+from launcher.host.transport import LocalTransport, Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from launcher.render import Release
+    from launcher.schema import Deployment, Target
+
+    #: Called with a host's name and a line of progress.
+    Progress = Callable[[str, str], None]
+
+Outcome = Literal[
+    "unchanged", "pending", "done", "refused", "locked", "rolled back", "failed", "unreachable", "not changed"
+]
+
+#: Exit code of each outcome, and which of several wins.
+_CODES: dict[Outcome, int] = {
+    "unchanged": 0,
+    "done": 0,
+    "not changed": 0,
+    "pending": 3,
+    "refused": 1,
+    "failed": 1,
+    "locked": 6,
+    "rolled back": 7,
+    "unreachable": 5,
+}
+_ORDER = (8, 7, 1, 6, 5, 4, 3, 0)
+
+
+@dataclass(frozen=True)
+class HostResult:
+    """What became of one host."""
+
+    host: str
+    outcome: Outcome
+    plan: HostPlan | None = None
+    message: str = ""
+    evidence: tuple[str, ...] = ()
+    serves: str = ""
+    proof: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a deployment; the exit code is computed from it."""
+
+    deployment: str
+    digest: str
+    hosts: tuple[HostResult, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """8 when hosts were left in different states, else the first that applies of 7, 1, 6, 5, 4, 3, 0."""
+        outcomes = {host.outcome for host in self.hosts}
+        if "done" in outcomes and outcomes & {"rolled back", "failed", "refused", "locked", "unreachable"}:
+            return 8
+        codes = {_CODES[outcome] for outcome in outcomes}
+        return next(code for code in _ORDER if code in codes or code == 0)
+
+
+def transports(target: Target) -> list[Transport]:
+    """Return a way to reach each host of a target.
+
+    Raises:
+        ConfigError: no host is named, or one twice.
+    """
+    if target.kind == "local":
+        return [LocalTransport(target.python)]
+    if not target.hosts:
+        raise ConfigError("target.hosts is empty: name the hosts, as in 'target.hosts=[gpu1,gpu2]'")
+    doubles = sorted({h for h in target.hosts if target.hosts.count(h) > 1})
+    if doubles:
+        raise ConfigError(f"target.hosts names {', '.join(doubles)} more than once")
+    if target.parallel < 1:
+        raise ConfigError("target.parallel must be 1 or more")
+    from launcher.host.ssh import SshTransport  # noqa: PLC0415 - Fabric costs 100 ms and is only needed here
+
+    return [SshTransport(host, target) for host in target.hosts]
+
+
+def look(
+    deployment: Deployment, release: Release, ways: Sequence[Transport], progress: Progress
+) -> tuple[HostResult, ...]:
+    """Probe every host at the same time and plan; one round trip a host, nothing is changed."""
+    request = probe_request(release, deployment)
+
+    def one(way: Transport) -> HostResult:
+        try:
+            observation = way.call(request, lambda text: progress(way.host, text))
+        except UnreachableError as error:
+            return HostResult(way.host, "unreachable", message=error.message)
+        except HostError as error:
+            return HostResult(way.host, "refused", message=error.message)
+        plan = plan_host(way.host, release, observation)
+        if plan.problems:
+            return HostResult(way.host, "refused", plan, "the host is not ready", plan.problems)
+        if plan.in_sync:
+            return HostResult(way.host, "unchanged", plan, proof=_proof(observation))
+        return HostResult(way.host, "pending", plan)
+
+    return _parallel(one, ways, deployment.target.parallel)
+
+
+def change(
+    deployment: Deployment,
+    release: Release,
+    ways: Sequence[Transport],
+    seen: Sequence[HostResult],
+    progress: Progress,
+) -> tuple[HostResult, ...]:
+    """Apply to every host that is pending; one round trip a host."""
+
+    def one(way: Transport) -> HostResult:
+        before = next(r for r in seen if r.host == way.host)
+        if before.outcome != "pending" or before.plan is None:
+            return before
+        request = apply_request(release, deployment, restart=bool(before.plan.restart))
+        try:
+            answer = way.call(request, lambda text: progress(way.host, text))
+        except UnreachableError as error:
+            return HostResult(way.host, "unreachable", before.plan, error.message)
+        except HostError as error:
+            return HostResult(way.host, "failed", before.plan, error.message)
+        return HostResult(
+            way.host,
+            answer["outcome"],
+            before.plan,
+            answer["message"],
+            tuple(answer["evidence"]),
+            answer.get("serves", ""),
+            answer.get("proof", {}),
+        )
+
+    return _parallel(one, ways, deployment.target.parallel)
+
+
+def blocked(seen: Sequence[HostResult]) -> bool:
+    """Return whether a host stops the whole deployment before any change: unreachable, or not ready."""
+    return any(result.outcome not in {"pending", "unchanged"} for result in seen)
+
+
+def _parallel(
+    work: Callable[[Transport], HostResult], ways: Sequence[Transport], bound: int
+) -> tuple[HostResult, ...]:
+    with ThreadPoolExecutor(max_workers=min(bound, len(ways))) as pool:
+        return tuple(pool.map(work, ways))
+
+
+def _proof(observation: dict[str, Any]) -> dict[str, Any]:
+    running = observation["running"]
+    return {"digest": running["digest"], "main": running["main"], **running["verdict"]}

@@ -1,0 +1,87 @@
+"""The agent as one program text: sent over standard input to look and to change, installed for the units."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import launcher.agent
+from launcher.catalogue import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: In order of dependence: a module imports only from those before it.
+_MODULES = ("manifest", "knowledge", "processes", "ports", "guard", "wait", "systemd", "files", "probe", "apply", "main")
+
+_LOADER = '''\
+"""The agent of launch: guard and waiter of the units in /etc/systemd/system/launch-*.service."""
+import sys
+import types
+
+SOURCES = {sources}
+KNOWLEDGE = {knowledge}
+
+
+def load():
+    """Make the modules without a file each, and return the last one."""
+    package = types.ModuleType("launch_agent")
+    package.__path__ = []
+    sys.modules["launch_agent"] = package
+    for name, source in SOURCES:
+        module = types.ModuleType("launch_agent." + name)
+        module.__package__ = "launch_agent"
+        sys.modules[module.__name__] = module
+        setattr(package, name, module)
+        exec(compile(source, "<launch_agent/" + name + ".py>", "exec"), module.__dict__)
+        if name == "knowledge":
+            module.SETTINGS = frozenset(KNOWLEDGE["settings"])
+            module.PREFIXES = tuple(KNOWLEDGE["prefixes"])
+            module.ADDITIONS = KNOWLEDGE["additions"]
+    return module
+
+
+if __name__ == "__main__":
+    sys.exit(load().main(sys.argv[1:]))
+'''
+
+
+@cache
+def program() -> str:
+    """Return the agent's program text; the same installation gives the same bytes."""
+    folder = Path(launcher.agent.__file__).parent
+    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in _MODULES]
+    knowledge = {
+        "settings": sorted(environment.settings()),
+        "prefixes": sorted(environment.watched_prefixes()),
+        "additions": {
+            engine: {n: sorted(v) if v is not None else None for n, v in environment.additions(engine).items()}
+            for engine in ("sglang", "vllm")
+        },
+    }
+    return _LOADER.replace("{sources}", _literal(sources)).replace("{knowledge}", _literal(knowledge))
+
+
+def _literal(value: object) -> str:
+    """Return plain data as ASCII Python source, one item a line."""
+    if isinstance(value, list) and value and isinstance(value[0], tuple):
+        return "[\n" + "".join(f"({name!r}, {source!a}),\n" for name, source in value) + "]"
+    return ascii(value)
+
+
+def digest() -> str:
+    """Return the SHA-256 of the agent's program text."""
+    return hashlib.sha256(program().encode()).hexdigest()
+
+
+def payload(request: Mapping[str, Any]) -> str:
+    """Return what a host's ``python3 -I -`` reads from standard input to answer one request."""
+    return (
+        f"PROGRAM = {program()!a}\n"
+        "scope = {'__name__': 'launch_agent_over_ssh'}\n"
+        "exec(compile(PROGRAM, '<launch_agent>', 'exec'), scope)\n"
+        f"raise SystemExit(scope['load']().serve({json.dumps(request)!a}))\n"
+    )

@@ -1,0 +1,74 @@
+"""What is asked of the agent, as plain data; pure builders."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from launcher.host import bundle
+from launcher.paths import data_dir
+from launcher.render.release import UNITS, File, Release
+from launcher.render.unit import AGENT_PATH, guard_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from launcher.schema import Deployment
+
+
+def shared_files() -> tuple[File, ...]:
+    """Return the files that are the same for every deployment: the agent and the units of ``systemd/``."""
+    units = sorted(p for p in data_dir("systemd").iterdir() if p.suffix in {".service", ".slice", ".target", ".timer"})
+    return (
+        File(AGENT_PATH, bundle.program(), 0o644),
+        *(File(f"{UNITS}/{path.name}", path.read_text(encoding="utf-8"), 0o644) for path in units),
+    )
+
+
+def sha256(file: File) -> str:
+    """Return the digest of a file's content, as the probe reports it."""
+    return hashlib.sha256(file.text.encode()).hexdigest()
+
+
+def probe_request(release: Release, deployment: Deployment) -> dict[str, Any]:
+    """Return the request for one look."""
+    return {
+        "verb": "probe",
+        "unit": release.unit_name,
+        "paths": [file.path for file in (*release.files, *shared_files())],
+        "needs": _needs(deployment),
+    }
+
+
+def apply_request(release: Release, deployment: Deployment, *, restart: bool) -> dict[str, Any]:
+    """Return the request that brings a release into service."""
+    words = guard_words(deployment.target.python, release.manifest.path)
+    return {
+        "verb": "apply",
+        "unit": release.unit_name,
+        "files": [_entry(file) for file in release.files],
+        "shared": [_entry(file) for file in shared_files()],
+        # Over D-Bus the command is after specifiers and before variables.
+        "command": [*words, *(word.replace("$", "$$") for word in release.argv)],
+        "needs": _needs(deployment),
+        "restart": restart,
+        "timeouts": {"start": deployment.unit.start_timeout, "stop": deployment.unit.stop_timeout},
+    }
+
+
+def _entry(file: File) -> dict[str, Any]:
+    return {"path": file.path, "text": file.text, "mode": file.mode, "group": file.group}
+
+
+def _needs(deployment: Deployment) -> Mapping[str, Any]:
+    folders = {}
+    if deployment.engine.working_directory:
+        folders["engine.working_directory"] = deployment.engine.working_directory
+    if deployment.unit.log_file:
+        folders["unit.log_file"] = str(PurePosixPath(deployment.unit.log_file).parent)
+    return {
+        "user": deployment.engine.user,
+        "programs": {"engine.python": deployment.engine.python, "target.python": deployment.target.python},
+        "folders": folders,
+    }

@@ -1,0 +1,19 @@
+"""Where the packaged data folders are: inside the package (wheel), or beside it (checkout, editable)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def data_dir(name: str) -> Path:
+    """Return the folder ``conf``, ``templates`` or ``systemd`` as an absolute path.
+
+    Raises:
+        FileNotFoundError: the installation is incomplete.
+    """
+    for parent in (_PACKAGE, _PACKAGE.parent):
+        if (folder := parent / name).is_dir():
+            return folder
+    raise FileNotFoundError(f"the installation lacks its folder {name!r}; install launch-llm again")

@@ -1,0 +1,137 @@
+"""The engines' command lines, as pure builders.
+
+Flags: SGLang 0.5.6 to 0.5.23 (`sglang.launch_server`), vLLM 0.25 to 0.33 (`vllm serve`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from launcher.errors import RenderError
+from launcher.render import encode
+
+if TYPE_CHECKING:
+    from launcher.schema import ArgValue, Deployment
+
+
+def argv(deployment: Deployment) -> tuple[str, ...]:
+    """Return the argument list of the server.
+
+    Raises:
+        RenderError: the engine cannot do what the deployment asks for, or a flag is set in two places.
+    """
+    encode.plain_path("engine.python", deployment.engine.python)
+    build = {"sglang": _sglang, "vllm": _vllm}[deployment.engine.name]
+    own = build(deployment)
+    extra = _extra(deployment)
+    flags = {a for a in own if a.startswith("--")}
+    problems = [
+        f"engine.args.{key}: {flag} is already set by the deployment's own keys; set it there"
+        for key, flag in ((k, _flag(k)) for k in deployment.engine.args)
+        if flag in flags
+    ]
+    if problems:
+        raise RenderError(*problems)
+    speculation = {"sglang": _sglang_speculation, "vllm": _vllm_speculation}[deployment.engine.name]
+    return (deployment.engine.python, *own, *extra, *speculation(deployment))
+
+
+def _sglang(d: Deployment) -> list[str]:
+    return [
+        *("-m", "sglang.launch_server"),
+        *("--model-path", d.model.path),
+        *(["--trust-remote-code"] if d.model.trust_remote_code else []),
+        *(["--served-model-name", d.model.served_name] if d.model.served_name else []),
+        *("--tp-size", str(d.engine.tensor_parallel)),
+        *(["--mem-fraction-static", _number(d.engine.memory_fraction)] if d.engine.memory_fraction else []),
+        *("--host", d.engine.host, "--port", str(d.engine.port)),
+    ]
+
+
+def _vllm(d: Deployment) -> list[str]:
+    return [
+        *("-m", "vllm.entrypoints.cli.main", "serve", d.model.path),
+        *(["--trust-remote-code"] if d.model.trust_remote_code else []),
+        *(["--served-model-name", d.model.served_name] if d.model.served_name else []),
+        *("--tensor-parallel-size", str(d.engine.tensor_parallel)),
+        *(["--gpu-memory-utilization", _number(d.engine.memory_fraction)] if d.engine.memory_fraction else []),
+        *("--host", d.engine.host, "--port", str(d.engine.port)),
+    ]
+
+
+def _sglang_speculation(d: Deployment) -> list[str]:
+    spec = d.spec
+    if spec.method == "off":
+        return []
+    if spec.method == "ngram":
+        return ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", str(_needed(d, "draft_tokens"))]
+    if not spec.draft_model_path:
+        # Without it SGLang loads the target as its own draft and crashes late (sgl-project/sglang#36528).
+        raise RenderError("spec.draft_model_path is missing: EAGLE-3 needs a draft model")
+    steps, topk = _needed(d, "steps"), _needed(d, "topk")
+    draft_tokens = spec.draft_tokens or steps + 1
+    if topk == 1 and draft_tokens != steps + 1:
+        # SGLang changes it silently to steps + 1 (0.5.6 to 0.5.23, arg_groups/speculative_hook.py).
+        raise RenderError(
+            f"spec.draft_tokens={draft_tokens}: with spec.topk=1 SGLang verifies spec.steps + 1 = {steps + 1} tokens;"
+            f" set spec.draft_tokens={steps + 1}"
+        )
+    return [
+        *("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", spec.draft_model_path),
+        *("--speculative-num-steps", str(steps), "--speculative-eagle-topk", str(topk)),
+        *("--speculative-num-draft-tokens", str(draft_tokens)),
+    ]
+
+
+def _vllm_speculation(d: Deployment) -> list[str]:
+    spec = d.spec
+    if spec.method == "off":
+        return []
+    if spec.method == "ngram":
+        settings: dict[str, str | int] = {
+            "method": "ngram",
+            "num_speculative_tokens": _needed(d, "draft_tokens"),
+            **({"prompt_lookup_max": spec.ngram_max} if spec.ngram_max else {}),
+        }
+    else:
+        if not spec.draft_model_path:
+            raise RenderError("spec.draft_model_path is missing: EAGLE-3 needs a draft model")
+        if spec.topk > 1:
+            raise RenderError(f"spec.topk={spec.topk}: vLLM drafts one chain only; set spec.topk=1 or engine=sglang")
+        settings = {
+            "method": "eagle3",
+            "model": spec.draft_model_path,
+            "num_speculative_tokens": _needed(d, "steps"),
+        }
+    return ["--speculative-config", json.dumps(settings, separators=(",", ":"))]
+
+
+def _needed(d: Deployment, name: str) -> int:
+    value = int(getattr(d.spec, name))
+    if value < 1:
+        raise RenderError(f"spec.{name}={value}: spec.method={d.spec.method} needs a whole number from 1 up")
+    return value
+
+
+def _extra(d: Deployment) -> list[str]:
+    words: list[str] = []
+    for key, value in d.engine.args.items():
+        if value is None or value is False:
+            continue
+        words.append(_flag(key))
+        if value is not True:
+            words += [_text(v) for v in (value if isinstance(value, tuple) else (value,))]
+    return words
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def _text(value: ArgValue) -> str:
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _number(value: float) -> str:
+    return repr(value) if value != int(value) else str(int(value)) if abs(value) < 1e15 else repr(value)

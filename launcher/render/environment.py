@@ -1,0 +1,44 @@
+"""The environment of the server: what NCCL, speculation and the user set, and what `launch` adds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from launcher.errors import RenderError
+
+if TYPE_CHECKING:
+    from launcher.schema import Deployment
+
+#: What `launch` adds unless it is set otherwise.
+#:
+#: SPT_NOENV: without it the engines' workers rename themselves over their own environment, and
+#: /proc/PID/environ no longer tells what they were given (setproctitle; SGLang 0.5.17, vLLM 0.25.0, tried).
+#: NCCL_DEBUG, NCCL_DEBUG_SUBSYS: every rank prints the variables that it took, about 190 lines a start.
+ADDED = {"SPT_NOENV": "1", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV"}
+
+
+def environment(deployment: Deployment) -> dict[str, str]:
+    """Return the variables of a deployment, without the two that name its release.
+
+    Raises:
+        RenderError: a variable is set in two places, or is one of ours.
+    """
+    from_nccl = {f"NCCL_{key.upper()}": value for key, value in deployment.nccl.items()}
+    from_spec = {"EAGLE3_PROFILE": "1"} if deployment.spec.profile else {}
+    problems = [
+        f"env.{name} contradicts {key}: set it in one place"
+        for name, value in deployment.env.items()
+        for key, other in (
+            (f"nccl.{name[5:].lower()}", from_nccl.get(name)),
+            ("spec.profile", from_spec.get(name)),
+        )
+        if other is not None and other != value
+    ]
+    problems += [
+        f"env.{name}: names that begin with LAUNCH_ belong to launch itself"
+        for name in deployment.env
+        if name.startswith("LAUNCH_")
+    ]
+    if problems:
+        raise RenderError(*problems)
+    return {**ADDED, **from_nccl, **from_spec, **deployment.env}

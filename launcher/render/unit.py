@@ -1,0 +1,96 @@
+"""The systemd unit of a deployment, from ``templates/unit.service.j2``."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from launcher.errors import RenderError
+from launcher.paths import data_dir
+from launcher.render import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import jinja2
+
+    from launcher.schema import Deployment
+
+#: Where the agent lies on a host; guard and waiter are started from there.
+AGENT_PATH = "/usr/local/lib/launch/agent.py"
+#: The guard's last word: started wrongly, and starting again cannot help (sysexits.h, EX_CONFIG).
+REFUSED = 78
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+
+
+def unit_settings(deployment: Deployment) -> dict[str, str]:
+    """Return the settings of the unit that belong to the release's identity.
+
+    Raises:
+        RenderError: a setting that systemd would read differently.
+    """
+    engine, unit = deployment.engine, deployment.unit
+    if not _USER.fullmatch(engine.user):
+        raise RenderError(f"engine.user={engine.user!r} is no name of a Linux user")
+    if unit.start_timeout < 10:
+        raise RenderError(f"unit.start_timeout={unit.start_timeout}: give the server 10 seconds at least")
+    settings = {
+        "User": engine.user,
+        "TimeoutStartSec": str(unit.start_timeout),
+        "TimeoutStopSec": str(unit.stop_timeout),
+        "RestartSec": str(unit.restart_delay),
+    }
+    if engine.working_directory:
+        settings["WorkingDirectory"] = encode.plain_path("engine.working_directory", engine.working_directory)
+    if unit.log_file:
+        path = encode.plain_path("unit.log_file", unit.log_file)
+        settings |= {"StandardOutput": f"append:{path}", "StandardError": f"append:{path}"}
+    if engine.name == "sglang":
+        # SGLang ends a clean stop by killing itself (0.5.17, tried): without this it counts as a failure.
+        settings["SuccessExitStatus"] = "SIGKILL"
+    return settings
+
+
+def guard_words(python: str, manifest: str) -> list[str]:
+    """Return the words before the server's own command in ``ExecStart=``."""
+    return [python, "-I", "-X", "utf8", AGENT_PATH, "guard", manifest, "--"]
+
+
+def unit_text(deployment: Deployment, digest: str, argv: Sequence[str], settings: Mapping[str, str]) -> str:
+    """Return the text of the unit file."""
+    python = encode.plain_path("target.python", deployment.target.python)
+    folder = f"/etc/launch/{deployment.name}"
+    mounts = [p for p in (deployment.model.path, deployment.spec.draft_model_path) if p.startswith("/")]
+    return (
+        _template("unit.service.j2")
+        .render(
+            name=deployment.name,
+            digest=digest,
+            settings=settings,
+            folder=folder,
+            guard=" ".join(guard_words(python, f"{folder}/{digest}.json")),
+            wait=" ".join([python, "-I", "-X", "utf8", AGENT_PATH, "wait", f"{folder}/{digest}.json"]),
+            argv=argv,
+            mounts=mounts,
+            refused=REFUSED,
+            deadline=deployment.unit.start_timeout - 5,
+        )
+        .replace("\r", "")
+    )
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    import jinja2  # noqa: PLC0415 - costs 40 ms that --help need not pay
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(data_dir("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - unit files are no HTML; every value passes a filter of encode
+    )
+    environment.filters.update(argument=encode.argument, word=encode.word)
+    return environment.get_template(name)

@@ -1,0 +1,122 @@
+"""The typed configuration: frozen values that every other part works on.
+
+A field without a default is required. Units stand in the names or in the comments; an empty string, an empty
+tuple or 0 means "not said", so no field is ever null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - the converter reads these annotations at run time
+from dataclasses import dataclass, field
+from typing import Literal
+
+#: What a flag of an engine may be set to; ``True`` is the bare flag, ``False`` and ``None`` leave it out.
+ArgValue = str | int | float | bool | tuple[str | int | float, ...] | None
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The GPUs of one host. Rules about hardware stay silent where a fact is not said."""
+
+    name: str = "unknown"
+    gpu: str = ""
+    gpu_count: int = 0
+    gpu_memory_gib: int = 0
+    interconnect: Literal["unknown", "pcie", "nvlink"] = "unknown"
+    pcie_generation: int = 0
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model that is served, and the shape that decides its communication."""
+
+    name: str
+    path: str
+    served_name: str = ""
+    trust_remote_code: bool = False
+    tensor_parallel: int = 1
+    quantization: str = ""
+    layers: int = 0
+    hidden_size: int = 0
+    allreduces_per_layer: int = 0
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """Speculative decoding; ``steps`` are draft steps a cycle, ``draft_tokens`` tokens a verify step."""
+
+    method: Literal["off", "eagle3", "ngram"] = "off"
+    steps: int = 0
+    topk: int = 0
+    draft_tokens: int = 0
+    draft_model_path: str = ""
+    # Longest match that vLLM looks for (prompt_lookup_max); SGLang names it differently by version.
+    ngram_max: int = 0
+    # EAGLE3_PROFILE=1: timing lines per cycle in a patched engine.
+    profile: bool = False
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The program that serves. ``args`` holds its further flags by name, ``-`` written as ``_``."""
+
+    name: Literal["sglang", "vllm"]
+    python: str
+    user: str
+    host: str = "0.0.0.0"  # noqa: S104 - the reference server listens on every address
+    port: int = 8000
+    tensor_parallel: int = 1
+    memory_fraction: float = 0.0
+    working_directory: str = ""
+    args: Mapping[str, ArgValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Settings of the systemd unit; times are whole seconds."""
+
+    # How long a start may take until the server answers; a large model loads for ten minutes.
+    start_timeout: int = 1800
+    stop_timeout: int = 120
+    restart_delay: int = 10
+    # Empty: the journal. Else a file that both streams are appended to.
+    log_file: str = ""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the release goes."""
+
+    kind: Literal["render", "local", "ssh"] = "render"
+    hosts: tuple[str, ...] = ()
+    # Folder for ``render``, relative to where the command was given.
+    out: str = "rendered"
+    user: str = ""
+    port: int = 0
+    identity_file: str = ""
+    known_hosts: str = ""
+    ssh_config: str = ""
+    # The host's own interpreter, 3.8 or newer; it runs probe, guard and waiter.
+    python: str = "/usr/bin/python3"
+    # Hosts worked on at the same time.
+    parallel: int = 16
+    connect_timeout: int = 10
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One served model under one name: everything that its release is rendered from."""
+
+    name: str
+    model: Model
+    engine: Engine
+    hw: Hardware = field(default_factory=Hardware)
+    nccl: Mapping[str, str] = field(default_factory=dict)
+    spec: Speculation = field(default_factory=Speculation)
+    unit: Unit = field(default_factory=Unit)
+    target: Target = field(default_factory=Target)
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+#: Configuration groups in the one order in which their choices are composed, whatever the order typed.
+GROUPS = ("hw", "model", "nccl", "spec", "engine", "target", "deployment")
