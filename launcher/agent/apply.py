@@ -47,7 +47,11 @@ def apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
         with _lock():
             return _apply(request, emit)
     except BlockingIOError:
-        return {"outcome": "locked", "message": f"another launch is changing this host ({_LOCK})", "evidence": []}
+        return {
+            "outcome": "locked",
+            "message": f"another launch is changing this host ({_LOCK})",
+            "evidence": [],
+        }
 
 
 @contextmanager
@@ -73,7 +77,11 @@ def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
         _stage(request)
         _verify(request)
     except (OSError, systemd.SystemdError, ApplyError) as error:
-        return {"outcome": "refused", "message": f"staging failed: {error}", "evidence": getattr(error, "lines", [])}
+        return {
+            "outcome": "refused",
+            "message": f"staging failed: {error}",
+            "evidence": getattr(error, "lines", []),
+        }
     try:
         files.write(unit_file)
         _load(request)
@@ -177,9 +185,7 @@ def _prove(request: Dict[str, Any]) -> Dict[str, Any]:
     return {"digest": manifest["digest"], "main": int(state["MainPID"]), **verdict._asdict()}
 
 
-def _put_back(
-    request: Dict[str, Any], old: Optional[str], before: Dict[str, Any], emit: Emit
-) -> Dict[str, Any]:
+def _put_back(request: Dict[str, Any], old: Optional[str], before: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     """Restore the unit that was there, and its server if it has been stopped."""
     unit, unit_file = request["unit"], request["files"][-1]
     try:
@@ -193,7 +199,9 @@ def _put_back(
         now = systemd.properties(unit)
         same = now["InvocationID"] == before["InvocationID"]
         if before["ActiveState"] != "active" or (same and now["ActiveState"] == "active"):
-            kept = "the old server, which was not touched" if before["ActiveState"] == "active" else "nothing, as before"
+            kept = (
+                "the old server, which was not touched" if before["ActiveState"] == "active" else "nothing, as before"
+            )
             return {"outcome": "rolled back", "serves": kept}
         _restart(unit, request["timeouts"], now["InvocationID"], emit)
     except (OSError, systemd.SystemdError, ApplyError) as error:

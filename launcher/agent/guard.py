@@ -63,7 +63,7 @@ def guard(path: str, argv: List[str]) -> NoReturn:
     _wait_for_port(manifest)
     say(f"guard: release {manifest['digest']} complete, {len(manifest['env'])} variables; starting {argv[0]}")
     try:
-        os.execve(argv[0], argv, env)
+        os.execve(argv[0], argv, env)  # noqa: S606 - becoming the server is the point
     except OSError as error:
         refuse(f"{argv[0]} cannot be started: {error.strerror}")
 

@@ -64,9 +64,7 @@ def load(path: str) -> Dict[str, Any]:
     return manifest
 
 
-def compare(
-    env: Mapping[str, str], manifest: Mapping[str, Any], *, cut: bool = False
-) -> List[str]:
+def compare(env: Mapping[str, str], manifest: Mapping[str, Any], *, cut: bool = False) -> List[str]:
     """Return how an environment contradicts a manifest, one line a variable; values are never printed whole.
 
     Args:

@@ -53,7 +53,11 @@ def file_state(path: str) -> Dict[str, Any]:
         return {"sha256": "", "mode": 0, "owner": ""}
     content = read_bytes(path) if stat.S_ISREG(status.st_mode) else None
     digest = hashlib.sha256(content).hexdigest() if content is not None else "unreadable"
-    return {"sha256": digest, "mode": stat.S_IMODE(status.st_mode), "owner": f"{status.st_uid}:{status.st_gid}"}
+    return {
+        "sha256": digest,
+        "mode": stat.S_IMODE(status.st_mode),
+        "owner": f"{status.st_uid}:{status.st_gid}",
+    }
 
 
 def read_text(path: str) -> Optional[str]:

@@ -8,12 +8,13 @@ import subprocess
 from typing import Any, Dict, List, Sequence
 
 _MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
+_GET_ALL = ("org.freedesktop.DBus.Properties", "GetAll", "s", "")
 #: Unit and service properties that plan, apply and proof look at.
 PROPERTIES = (
-    "LoadState LoadError ActiveState SubState Result UnitFileState FragmentPath DropInPaths NeedDaemonReload"
-    " EnvironmentFiles ExecStart ExecMainStatus ExecMainCode User MainPID ControlGroup InvocationID NRestarts"
-    " Job ActiveEnterTimestamp ExecMainStartTimestamp StateChangeTimestamp"
-).split()
+    *("LoadState", "LoadError", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths"),
+    *("NeedDaemonReload", "EnvironmentFiles", "ExecStart", "ExecMainStatus", "ExecMainCode", "User", "MainPID"),
+    *("ControlGroup", "InvocationID", "NRestarts", "Job", "ActiveEnterTimestamp", "ExecMainStartTimestamp"),
+)
 
 
 class SystemdError(Exception):
@@ -52,10 +53,7 @@ def unit_path(unit: str) -> str:
 
 def properties(unit: str) -> Dict[str, Any]:
     """Return the chosen properties of a unit as loaded, in one call."""
-    text = command(
-        ["busctl", "--json=short", "call", _MANAGER[0], unit_path(unit)]
-        + ["org.freedesktop.DBus.Properties", "GetAll", "s", ""]
-    )
+    text = command(["busctl", "--json=short", "call", _MANAGER[0], unit_path(unit), *_GET_ALL])
     data = json.loads(text)["data"][0]
     result = {name: data[name]["data"] for name in PROPERTIES if name in data}
     result["InvocationID"] = bytes(result.get("InvocationID", [])).hex()
@@ -85,7 +83,18 @@ def verify(path: str) -> List[str]:
 
 def journal(unit: str, since: float, lines: int = 25) -> List[str]:
     """Return the newest journal lines of a unit since a time (seconds of the epoch)."""
-    argv = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit, f"--since=@{since:.0f}", "-n", str(lines)]
+    argv = [
+        "journalctl",
+        "--no-pager",
+        "-q",
+        "-o",
+        "cat",
+        "-u",
+        unit,
+        f"--since=@{since:.0f}",
+        "-n",
+        str(lines),
+    ]
     try:
         return command(argv).splitlines()
     except SystemdError as error:

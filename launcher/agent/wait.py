@@ -118,7 +118,7 @@ def _complete(manifest: Dict[str, Any]) -> str:
 def request(manifest: Dict[str, Any], method: str, path: str, body: str = "") -> Tuple[int, str]:
     """Ask the server; return status and text, or 0 and the reason."""
     host = manifest["host"]
-    address = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+    address = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     connection = http.client.HTTPConnection(address, manifest["port"], timeout=ANSWER_SECONDS)
     try:
         connection.request(method, path, body or None, {"Content-Type": "application/json"} if body else {})

@@ -18,12 +18,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     as_json = "--json" in words
     try:
         line = parse(words)
-        from launcher.cli import verbs  # noqa: PLC0415 - Hydra costs 130 ms that --help need not pay
+        from launcher.cli import verbs
 
         return verbs.VERBS[line.verb](line)
     except LaunchError as error:
         if as_json:
-            import json  # noqa: PLC0415
+            import json
 
             print(json.dumps({"error": type(error).__name__, "message": str(error), "exit_code": error.exit_code}))
         else:

@@ -60,7 +60,10 @@ def points(rows: Sequence[tuple[str, Release, Path | None]]) -> None:
     """Print the points of a sweep that was only composed."""
     for label, release, folder in rows:
         print(f"{release.digest}  {label}" + (f"  -> {folder}/" if folder else ""))
-    print(f"{len(rows)} point{'s' if len(rows) != 1 else ''}; equal releases are one. No host was named: nothing was measured.")
+    print(
+        f"{len(rows)} point{'s' if len(rows) != 1 else ''}; equal releases are one."
+        " No host was named: nothing was measured."
+    )
 
 
 def plan(deployment: Deployment, release: Release, seen: Sequence[HostResult]) -> None:
@@ -68,7 +71,9 @@ def plan(deployment: Deployment, release: Release, seen: Sequence[HostResult]) -
     print(_paint(f"{deployment.name}  release {release.digest}", "bold"))
     groups: dict[tuple[object, ...], list[HostResult]] = {}
     for host in seen:
-        key = (host.outcome, host.message, host.evidence) if host.plan is None else (host.outcome, *_identity(host.plan))
+        key = (
+            (host.outcome, host.message, host.evidence) if host.plan is None else (host.outcome, *_identity(host.plan))
+        )
         groups.setdefault(key, []).append(host)
     for hosts in groups.values():
         first = hosts[0]

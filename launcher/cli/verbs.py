@@ -62,11 +62,14 @@ def run(line: CommandLine) -> int:
     if len(releases) != 1:
         raise ConfigError("run takes one deployment")
     _, release = releases[0]
-    from launcher.host.foreground import environment, replace_process  # noqa: PLC0415
+    from launcher.host.foreground import environment, replace_process
 
     env, dropped = environment(os.environ, release)
     for name in dropped:
-        print(f"launch: {name} of this shell is not passed on: the configuration does not set it", file=sys.stderr)
+        print(
+            f"launch: {name} of this shell is not passed on: the configuration does not set it",
+            file=sys.stderr,
+        )
     print(f"launch: release {release.digest}: {shlex.join(release.argv)}", file=sys.stderr)
     replace_process(release, env)
 
@@ -197,8 +200,7 @@ def _render_points(line: CommandLine, *, write: bool = True) -> int:
     folders = {digest: _write(d, r) if write else None for digest, (_, d, r) in points.items()}
     if line.json:
         records = [
-            {"point": label, **_rendered(release, folders[digest])}
-            for digest, (label, _, release) in points.items()
+            {"point": label, **_rendered(release, folders[digest])} for digest, (label, _, release) in points.items()
         ]
         print(json.dumps(records, indent=1))
     else:
@@ -220,5 +222,7 @@ def _write(deployment: Deployment, release: Release) -> Path:
             path.touch(mode=file.mode)
             path.write_text(file.text, encoding="utf-8")
     except OSError as error:
-        raise LaunchError(f"target.out={deployment.target.out}: cannot write {error.filename}: {error.strerror}") from error
+        raise LaunchError(
+            f"target.out={deployment.target.out}: cannot write {error.filename}: {error.strerror}"
+        ) from error
     return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -13,7 +12,6 @@ from launcher.schema import ArgValue, Deployment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
 
 
 class _Problem(Exception):  # noqa: N818 - never leaves this module
@@ -54,9 +52,8 @@ def _convert_class(
         hint = hints[key]
         try:
             if dataclasses.is_dataclass(hint):
-                if not isinstance(value, dict):
-                    raise _Problem(f"holds keys of its own, not {_shown(value)}")
-                values[key] = _convert_class(typing.cast("type", hint), value, f"{full}.", problems, origin)
+                inner = _mapping(value, "keys of its own")
+                values[key] = _convert_class(typing.cast("type", hint), inner, f"{full}.", problems, origin)
             elif get_origin(hint) is not None and "Mapping" in str(hint):
                 values[key] = _convert_map(full, value, problems, origin)
             else:
@@ -68,6 +65,12 @@ def _convert_class(
     return None if problems else cls(**values)
 
 
+def _mapping(value: object, what: str) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise _Problem(f"holds {what}, not {_shown(value)}")
+    return value
+
+
 def _missing_hint(path: str) -> str:
     group = path.split(".", maxsplit=1)[0]
     return f" (no file of the group '{group}' sets it)" if group else ""
@@ -77,14 +80,10 @@ def _required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _convert_map(
-    full: str, value: object, problems: list[str], origin: Callable[[str], str]
-) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _Problem(f"holds names and values, not {_shown(value)}")
+def _convert_map(full: str, value: object, problems: list[str], origin: Callable[[str], str]) -> dict[str, Any]:
     convert = {"nccl": _nccl, "env": _env}.get(full, _arg)
     result: dict[str, Any] = {}
-    for raw_key, item in value.items():
+    for raw_key, item in _mapping(value, "names and values").items():
         key = str(raw_key)
         try:
             converted = convert(key, item)
@@ -122,14 +121,12 @@ def _arg(key: str, value: object) -> ArgValue:
         raise _Problem("is no name of a flag")
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    if isinstance(value, list) and all(
-        isinstance(v, str | int | float) and not isinstance(v, bool) for v in value
-    ):
+    if isinstance(value, list) and all(isinstance(v, str | int | float) and not isinstance(v, bool) for v in value):
         return tuple(value)
     raise _Problem(f"must be one value or a list of values, not {_shown(value)}")
 
 
-def _scalar(hint: object, value: object) -> object:  # noqa: C901, PLR0911 - one case a type
+def _scalar(hint: object, value: object) -> object:  # noqa: C901 - one case a type
     if get_origin(hint) is Literal:
         choices = [str(c) for c in get_args(hint)]
         if value in choices:
@@ -163,7 +160,7 @@ def _scalar(hint: object, value: object) -> object:  # noqa: C901, PLR0911 - one
 
 
 def _shown(value: object) -> str:
-    kinds: dict[type | types.UnionType, str] = {dict: "a group of keys", list: "a list", type(None): "null"}
+    kinds: dict[type, str] = {dict: "a group of keys", list: "a list", type(None): "null"}
     for kind, word in kinds.items():
         if isinstance(value, kind):
             return word

@@ -107,9 +107,7 @@ def read(texts: Sequence[str], top_level: Sequence[str]) -> Overrides:
     return Overrides(groups=ordered, values=tuple(values), typed=typed)
 
 
-def _problem(
-    override: Override, line: str, key: str, typed: dict[str, str], top_level: Sequence[str]
-) -> str:
+def _problem(override: Override, line: str, key: str, typed: dict[str, str], top_level: Sequence[str]) -> str:
     first = key.split(".", maxsplit=1)[0]
     if override.is_sweep_override():
         return f"override {line!r} is a list of values: add -m to try each, or quote it: {quoted(line)}"

@@ -86,9 +86,7 @@ def _differences(
     kind: Literal["variable", "argument", "unit"], old: Mapping[str, str], new: Mapping[str, str]
 ) -> list[Change]:
     names = [*new, *(name for name in old if name not in new)]
-    return [
-        Change(kind, name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)
-    ]
+    return [Change(kind, name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 
 
 def arguments(argv: Sequence[str]) -> dict[str, str]:

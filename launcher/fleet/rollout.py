@@ -85,7 +85,7 @@ def transports(target: Target) -> list[Transport]:
         raise ConfigError(f"target.hosts names {', '.join(doubles)} more than once")
     if target.parallel < 1:
         raise ConfigError("target.parallel must be 1 or more")
-    from launcher.host.ssh import SshTransport  # noqa: PLC0415 - Fabric costs 100 ms and is only needed here
+    from launcher.host.ssh import SshTransport
 
     return [SshTransport(host, target) for host in target.hosts]
 
@@ -151,9 +151,7 @@ def blocked(seen: Sequence[HostResult]) -> bool:
     return any(result.outcome not in {"pending", "unchanged"} for result in seen)
 
 
-def _parallel(
-    work: Callable[[Transport], HostResult], ways: Sequence[Transport], bound: int
-) -> tuple[HostResult, ...]:
+def _parallel(work: Callable[[Transport], HostResult], ways: Sequence[Transport], bound: int) -> tuple[HostResult, ...]:
     with ThreadPoolExecutor(max_workers=min(bound, len(ways))) as pool:
         return tuple(pool.map(work, ways))
 

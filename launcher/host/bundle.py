@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: In order of dependence: a module imports only from those before it.
-_MODULES = ("manifest", "knowledge", "processes", "ports", "guard", "wait", "systemd", "files", "probe", "apply", "main")
+_MODULES = (
+    "manifest",
+    "knowledge",
+    "processes",
+    "ports",
+    "guard",
+    "wait",
+    "systemd",
+    "files",
+    "probe",
+    "apply",
+    "main",
+)
 
 _LOADER = '''\
 """The agent of launch: guard and waiter of the units in /etc/systemd/system/launch-*.service."""

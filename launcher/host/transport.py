@@ -37,10 +37,13 @@ class Transport(Protocol):
 def agent_command(python: str) -> str:
     """Return the shell command that runs the agent as root, with sudo where the login is another user."""
     run = f"{shlex.quote(python)} -I -"
-    return f"sh -c {shlex.quote(f'if [ "$(id -u)" = 0 ]; then exec {run}; else exec sudo -n {run}; fi')}"
+    script = f'if [ "$(id -u)" = 0 ]; then exec {run}; else exec sudo -n {run}; fi'
+    return f"sh -c {shlex.quote(script)}"
 
 
-def read_answer(host: str, lines: Iterable[str], on_event: Events, python: str, said: Callable[[], str]) -> dict[str, Any]:
+def read_answer(
+    host: str, lines: Iterable[str], on_event: Events, python: str, said: Callable[[], str]
+) -> dict[str, Any]:
     """Pass events on and return the result.
 
     Args:
@@ -72,11 +75,12 @@ def _no_answer(said: str, python: str) -> str:
         return "sudo wants a password; log in as root (target.user=root) or allow sudo without a password"
     if "not found" in said or "No such file" in said:
         return f"no Python at {python}: set target.python=PATH (3.8 or newer)"
-    return f"the connection ended before the answer came ({said or 'nothing was said'}); run launch status to see the state"
+    words = said or "nothing was said"
+    return f"the connection ended before the answer came ({words}); launch status shows the state"
 
 
 class LocalTransport:
-    """This machine."""
+    """The machine that launch runs on."""
 
     def __init__(self, python: str) -> None:
         self.host = "localhost"

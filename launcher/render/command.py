@@ -65,7 +65,12 @@ def _sglang_speculation(d: Deployment) -> list[str]:
     if spec.method == "off":
         return []
     if spec.method == "ngram":
-        return ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", str(_needed(d, "draft_tokens"))]
+        return [
+            "--speculative-algorithm",
+            "NGRAM",
+            "--speculative-num-draft-tokens",
+            str(_needed(d, "draft_tokens")),
+        ]
     if not spec.draft_model_path:
         # Without it SGLang loads the target as its own draft and crashes late (sgl-project/sglang#36528).
         raise RenderError("spec.draft_model_path is missing: EAGLE-3 needs a draft model")

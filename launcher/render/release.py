@@ -105,9 +105,7 @@ def render(deployment: Deployment) -> Release:
         env=env,
         settings=settings,
         port=deployment.engine.port,
-        unit=File(
-            f"{UNITS}/launch-{deployment.name}.service", unit_text(deployment, digest, argv, settings), 0o644
-        ),
+        unit=File(f"{UNITS}/launch-{deployment.name}.service", unit_text(deployment, digest, argv, settings), 0o644),
         env_file=File(f"{folder}/{digest}.env", encode.environment_file(env), 0o600),
         manifest=File(f"{folder}/{digest}.json", manifest_text, 0o640, group=deployment.engine.user),
     )

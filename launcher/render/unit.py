@@ -82,7 +82,7 @@ def unit_text(deployment: Deployment, digest: str, argv: Sequence[str], settings
 
 @cache
 def _template(name: str) -> jinja2.Template:
-    import jinja2  # noqa: PLC0415 - costs 40 ms that --help need not pay
+    import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(data_dir("templates")),

@@ -1,0 +1,180 @@
+"""Deployments to releases: the reference case flag by flag, digests, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from launcher.agent.manifest import parse
+from launcher.compose import compose
+from launcher.errors import RenderError
+from launcher.render import Release, render
+
+BASELINE = (
+    "/opt/sglang/bin/python -m sglang.launch_server --model-path /mnt/models/Kimi-K2.5 --trust-remote-code"
+    " --tp-size 8 --mem-fraction-static 0.88 --host 0.0.0.0 --port 8000 --num-continuous-decode-steps 4"
+    " --disable-custom-all-reduce"
+)
+EAGLE = (
+    " --speculative-algorithm EAGLE3 --speculative-draft-model-path /mnt/models/Kimi-K2.5-eagle3"
+    " --speculative-num-steps {steps} --speculative-eagle-topk 1 --speculative-num-draft-tokens {tokens}"
+)
+TUNED = {
+    "NCCL_PROTO": "LL",
+    "NCCL_ALGO": "Ring",
+    "NCCL_P2P_LEVEL": "SYS",
+    "NCCL_MAX_NCHANNELS": "16",
+    "NCCL_BUFFSIZE": "16777216",
+    "NCCL_NTHREADS": "512",
+}
+ADDED = {"SPT_NOENV": "1", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV", "LAUNCH_DEPLOYMENT": "kimi_k2_5_int4"}
+
+
+def rendered(*words: str, **env: str) -> Release:
+    return render(compose(words, env))
+
+
+def env_of(release: Release) -> dict[str, str]:
+    return {name: value for name, value in release.env.items() if name != "LAUNCH_DIGEST"}
+
+
+def test_the_baseline_server_flag_by_flag() -> None:
+    release = rendered("+hw=rtx6000x8")
+    assert list(release.argv) == BASELINE.split()
+    assert env_of(release) == {**TUNED, **ADDED}
+
+
+COMMANDS = {
+    "eagle3 2 steps": (["+spec=eagle3_2step"], BASELINE + EAGLE.format(steps=2, tokens=3)),
+    "eagle3 5 steps": (["+spec=eagle3_5step"], BASELINE + EAGLE.format(steps=5, tokens=6)),
+    "ngram": (["+spec=ngram"], BASELINE + " --speculative-algorithm NGRAM --speculative-num-draft-tokens 5"),
+    "another draft": (
+        ["+spec=eagle3_2step", "spec.draft_model_path=/d"],
+        (BASELINE + EAGLE.format(steps=2, tokens=3)).replace("/mnt/models/Kimi-K2.5-eagle3", "/d"),
+    ),
+    "a flag more, a flag less": (
+        ["engine.args.enable_metrics=true", "engine.args.num_continuous_decode_steps=null", "engine.args.x=[1,2]"],
+        BASELINE.replace(" --num-continuous-decode-steps 4", "") + " --enable-metrics --x 1 2",
+    ),
+    "vllm": (
+        ["engine=vllm"],
+        "/opt/vllm/bin/python -m vllm.entrypoints.cli.main serve /mnt/models/Kimi-K2.5 --trust-remote-code"
+        " --tensor-parallel-size 8 --gpu-memory-utilization 0.88 --host 0.0.0.0 --port 8000"
+        " --disable-custom-all-reduce",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "command"), COMMANDS.values(), ids=COMMANDS.keys())
+def test_commands(words: list[str], command: str) -> None:
+    assert list(rendered("+hw=rtx6000x8", *words).argv) == command.split()
+
+
+def test_vllm_speculation_is_json() -> None:
+    flag, value = rendered("engine=vllm", "+spec=eagle3_2step").argv[-2:]
+    assert flag == "--speculative-config"
+    assert json.loads(value) == {
+        "method": "eagle3",
+        "model": "/mnt/models/Kimi-K2.5-eagle3",
+        "num_speculative_tokens": 2,
+    }
+
+
+def test_profile_timings() -> None:
+    assert rendered("+spec=eagle3_2step", "spec.profile=true").env["EAGLE3_PROFILE"] == "1"
+
+
+def test_what_launch_adds_can_be_set_otherwise() -> None:
+    env = rendered("nccl.debug=WARN", SPT_NOENV="0").env
+    assert (env["NCCL_DEBUG"], env["SPT_NOENV"]) == ("WARN", "0")
+
+
+REFUSED = {
+    "set twice": (["nccl.algo=Tree"], {"NCCL_ALGO": "Ring"}, "contradicts nccl.algo"),
+    "ours": ([], {"LAUNCH_X": "1"}, "belong to launch"),
+    "NUL": ([], {"X": "a\0"}, "env.X"),
+    "flag twice": (["engine.args.tp_size=4"], {}, "engine.args.tp_size: --tp-size is already set"),
+    "python": (["engine.python=python3"], {}, "engine.python"),
+    "user": (["engine.user='a b'"], {}, "engine.user"),
+    "port": (["engine.port=0"], {}, "engine.port"),
+    "no draft": (["+spec=eagle3_2step", "spec.draft_model_path=''"], {}, "spec.draft_model_path is missing"),
+    "draft tokens": (["+spec=eagle3_2step", "spec.draft_tokens=8"], {}, "set spec.draft_tokens=3"),
+    "vllm tree": (["engine=vllm", "+spec=eagle3_2step", "spec.topk=2"], {}, "one chain only"),
+    "log": (["unit.log_file=log"], {}, "unit.log_file"),
+    "timeout": (["unit.start_timeout=1"], {}, "unit.start_timeout"),
+    "target python": (["target.python=python3"], {}, "target.python"),
+}
+
+
+@pytest.mark.parametrize(("words", "env", "part"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused_at_render(words: list[str], env: dict[str, str], part: str) -> None:
+    with pytest.raises(RenderError) as caught:
+        rendered(*words, **env)
+    assert part in str(caught.value)
+
+
+def test_the_same_deployment_gives_the_same_bytes_in_another_process() -> None:
+    code = (
+        "from launcher.compose import compose; from launcher.render import render;"
+        "print('\\0'.join(f.text for f in render(compose(['+hw=rtx6000x8'])).files), end='')"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1] == "\0".join(f.text for f in rendered("+hw=rtx6000x8").files)
+
+
+SAME = {
+    "order": ["+spec=off"],
+    "where it goes": ["target=ssh", "target.hosts=[a]"],
+    "facts about hardware": ["hw.gpu_memory_gib=97"],
+    "the host's interpreter": ["target.python=/usr/bin/python3.12"],
+}
+
+
+@pytest.mark.parametrize("words", SAME.values(), ids=SAME.keys())
+def test_digest_ignores_what_the_process_does_not_see(words: list[str]) -> None:
+    assert rendered("+hw=rtx6000x8", *words).digest == rendered("+hw=rtx6000x8").digest
+
+
+OTHER = {
+    "variable": (["nccl.algo=Tree"], {}),
+    "argument": (["engine.port=8001"], {}),
+    "unit": (["unit.restart_delay=11"], {}),
+    "raw": ([], {"X": "1"}),
+    "name": (["name=other"], {}),
+}
+
+
+@pytest.mark.parametrize(("words", "env"), OTHER.values(), ids=OTHER.keys())
+def test_digest_changes_with_what_the_process_sees(words: list[str], env: dict[str, str]) -> None:
+    assert rendered("+hw=rtx6000x8", *words, **env).digest != rendered("+hw=rtx6000x8").digest
+
+
+def test_manifest_reads_back() -> None:
+    release = rendered("+hw=rtx6000x8")
+    manifest = parse(release.manifest.text, "x")
+    assert manifest["env"] == release.env
+    assert tuple(manifest["argv"]) == release.argv
+    assert manifest["digest"] == release.digest == release.env["LAUNCH_DIGEST"]
+
+
+def test_unit_points_to_both_files_and_has_no_dash() -> None:
+    release = rendered("+hw=rtx6000x8", "unit.log_file=/var/log/llm.log")
+    lines = release.unit.text.splitlines()
+    assert f"EnvironmentFile={release.env_file.path}" in lines
+    assert "StandardOutput=append:/var/log/llm.log" in lines
+    assert "SuccessExitStatus=SIGKILL" in lines
+    assert [line for line in lines if line.startswith("ExecStart=")][0].endswith(
+        " ".join(f"'{word}'" for word in BASELINE.split())
+    )
+
+
+def test_vllm_needs_no_forgiven_kill() -> None:
+    assert "SuccessExitStatus" not in rendered("engine=vllm").unit.text
