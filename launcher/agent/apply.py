@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from . import files, systemd
+from .guard import REFUSAL_FILE
 from .manifest import parse
 from .probe import problems, read_text
 from .wait import settled
@@ -153,6 +154,7 @@ def _restart(unit: str, timeouts: Dict[str, int], before: str, emit: Emit) -> No
         ApplyError: the start failed, or took longer than its limits allow.
     """
     begin = time.time()
+    files.remove(f"/run/launch/{unit[len('launch-') : -len('.service')]}/{REFUSAL_FILE}")
     # A start limit hit by earlier failures would refuse this planned start.
     systemd.systemctl("reset-failed", unit)
     systemd.systemctl("restart", "--no-block", unit)

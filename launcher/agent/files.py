@@ -47,8 +47,9 @@ def write(entry: Dict[str, Any]) -> bool:
 
 def remove(path: str) -> None:
     """Remove a file if it is there, lastingly."""
-    _remove_quietly(path)
-    sync_folder(os.path.dirname(path))
+    if os.path.lexists(path):
+        os.unlink(path)
+        sync_folder(os.path.dirname(path))
 
 
 def folder(path: str, mode: int, group: str) -> None:

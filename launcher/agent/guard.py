@@ -43,7 +43,7 @@ def guard(path: str, argv: List[str]) -> NoReturn:
         manifest = load(path)
     except ManifestError as error:
         refuse(str(error), "deploy again: launch up")
-    _check_earlier_refusal()
+    _check_earlier_refusal(manifest["digest"])
     # The block as systemd gave it: Python adds LC_CTYPE to its own copy in the C locale (PEP 538).
     own = read_process(os.getpid())
     env = (own.env if own else None) or {}
@@ -75,17 +75,18 @@ def _different_argument(argv: List[str], wanted: List[str]) -> str:
     return f"the command has {len(argv)} arguments (should have {len(wanted)})"
 
 
-def _check_earlier_refusal() -> None:
-    """End for good when the waiter refused the start before this one; a later start by hand tries again."""
+def _check_earlier_refusal(digest: str) -> None:
+    """End for good when the waiter refused this release at the start before; a later start by hand tries again."""
     folder = os.environ.get("RUNTIME_DIRECTORY", "")
     path = os.path.join(folder, REFUSAL_FILE) if folder else ""
     try:
         with open(path, encoding="utf-8") as stream:
-            reason = stream.read()
+            refused, *reason = stream.read().splitlines()
         os.unlink(path)
-    except OSError:
+    except (OSError, ValueError):
         return
-    refuse("the start before this one was refused after the server had come up:", *reason.splitlines())
+    if refused == digest:
+        refuse("the start before this one was refused after the server had come up:", *reason)
 
 
 def _wait_for_port(manifest: Dict[str, Any]) -> None:

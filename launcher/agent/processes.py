@@ -38,18 +38,22 @@ def read_bytes(path: str) -> Optional[bytes]:
 
 
 def cgroup_of(pid: "int | str") -> str:
-    """Return the control group path of a process ("" when it is gone), on unified and legacy hierarchies."""
+    """Return the control group path of a process ("" when it is gone).
+
+    The line that counts is systemd's: ``0::`` where the unified hierarchy is mounted, else ``name=systemd``. A
+    container can show both.
+    """
     text = (read_bytes(f"/proc/{pid}/cgroup") or b"").decode("utf-8", "replace")
-    for line in text.splitlines():
-        number, controllers, path = line.split(":", 2)
-        if controllers == "name=systemd" or (number == "0" and controllers == ""):
-            return path
-    return ""
+    wanted = "" if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else "name=systemd"
+    paths = dict(line.split(":", 2)[1:] for line in text.splitlines() if line.count(":") >= 2)
+    return paths.get(wanted, "")
 
 
 def cgroup_pids(path: str) -> List[int]:
     """Return all processes at and below a control group."""
     pids: Set[int] = set()
+    if path in ("", "/"):
+        return []  # never the whole machine
     for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified"):
         for folder, _, files in os.walk(root + path):
             if "cgroup.procs" in files:

@@ -81,21 +81,13 @@ def verify(path: str) -> List[str]:
     return [line for line in lines if name in line] or ([" ".join(lines)] if done.returncode and lines else [])
 
 
-def journal(unit: str, since: float, lines: int = 25) -> List[str]:
-    """Return the newest journal lines of a unit since a time (seconds of the epoch)."""
-    argv = [
-        "journalctl",
-        "--no-pager",
-        "-q",
-        "-o",
-        "cat",
-        "-u",
-        unit,
-        f"--since=@{since:.0f}",
-        "-n",
-        str(lines),
-    ]
+def journal(unit: str, since: float, lines: int = 15) -> List[str]:
+    """Return what guard and waiter said against a start since a time (seconds of the epoch), then the newest lines."""
+    argv = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit, f"--since=@{since:.0f}"]
     try:
-        return command(argv).splitlines()
+        command(["journalctl", "--sync"])
+        said = command(argv).splitlines()
     except SystemdError as error:
         return [str(error)]
+    verdicts = [line for line in said if line.startswith("launch: ") and "guard: release" not in line]
+    return [*verdicts, *(line for line in said[-lines:] if line not in verdicts)]

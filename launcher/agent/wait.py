@@ -46,7 +46,7 @@ def wait(path: str, main: int, deadline: float) -> int:
         say(f"warning: {line}", level=4)
     if verdict.contradictions:
         say("\n".join(("REFUSED after the start:", *verdict.contradictions)), level=3)
-        _leave_refusal(verdict)
+        _leave_refusal(manifest["digest"], verdict)
         return 1
     say(
         f"proof: release {manifest['digest']}, {len(verdict.pids)} processes checked,"
@@ -130,9 +130,9 @@ def request(manifest: Dict[str, Any], method: str, path: str, body: str = "") ->
         connection.close()
 
 
-def _leave_refusal(verdict: Verdict) -> None:
+def _leave_refusal(digest: str, verdict: Verdict) -> None:
     """Tell the guard of the automatic start that follows, so that it ends the loop."""
     folder = os.environ.get("RUNTIME_DIRECTORY", "")
     if folder:
         with open(os.path.join(folder, REFUSAL_FILE), "w", encoding="utf-8") as stream:
-            stream.write("\n".join(verdict.contradictions) + "\n")
+            stream.write("\n".join([digest, *verdict.contradictions]) + "\n")

@@ -26,7 +26,7 @@ def read_only_data(path: Path) -> bytes:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
             found = _sections(image, b".rodata")
-    except (OSError, ValueError, struct.error) as error:
+    except (OSError, ValueError, OverflowError, struct.error) as error:
         message = f"{path}: cannot be read as a 64-bit little-endian ELF library ({error})"
         raise ConfigError(message) from error
     if not found:
@@ -45,7 +45,8 @@ def _sections(image: mmap.mmap, prefix: bytes) -> bytes:
     if names >= count:
         raise ValueError("no section names")
     name_table = headers[names][4]
-    wanted = (h for h in headers if image[name_table + h[0] :][: len(prefix)] == prefix)
+    starts = ((name_table + h[0], h) for h in headers)
+    wanted = (h for start, h in starts if image[start : start + len(prefix)] == prefix)
     return b"".join(image[h[4] : h[4] + h[5]] for h in wanted)
 
 
@@ -91,6 +92,9 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     found, version = names_in(data), version_in(data)
+    if not found:
+        sys.stderr.write(f"{arguments[0]}: holds no name of an NCCL variable; is it libnccl?\n")
+        return 2
     new = sorted(found - {v.name for v in nccl.variables().values()})
     missing = sorted(expected(version) - found) if version else []
     title = ".".join(map(str, version)) or "of unknown version"

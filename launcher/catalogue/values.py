@@ -219,10 +219,10 @@ def expression(value: Value, spec: Allowed, what: str) -> str:
     for position, entry in enumerate(text(value).split(";")):
         function, colon, names = entry.rpartition(":")
         function = _known(function, FUNCTIONS, "collective") if colon else ""
-        if position and not colon:
+        if position and entry and not colon:
             message = f"{entry!r} lacks its function: only the first entry may stand without one"
             raise RefusedError(message)
-        if function in entries:
+        if entry and function in entries:
             message = f"names {function} twice, and NCCL would keep only the last entry"
             raise RefusedError(message, complete=True)
         entries[function] = listing(names, spec, what)
@@ -232,7 +232,7 @@ def expression(value: Value, spec: Allowed, what: str) -> str:
 def _known(token: str, spellings: tuple[str, ...], what: str) -> str:
     """Return the canonical spelling of one name."""
     if not token:
-        raise RefusedError("has an empty entry, which NCCL would skip", complete=True)
+        raise RefusedError("has an empty entry", complete=True)
     for spelling in spellings:
         if spelling.lower() == token.lower():
             return spelling

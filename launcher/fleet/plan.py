@@ -57,7 +57,7 @@ def plan_host(host: str, release: Release, observation: Mapping[str, Any]) -> Ho
     changes = [
         *_release_changes(base, release),
         *_file_changes(observation["files"], release),
-        *_service_changes(observation["unit"]["loaded"], release),
+        *_service_changes(observation["unit"]["loaded"], observation["files"], release),
     ]
     drop_ins = observation["unit"]["loaded"]["DropInPaths"]
     return HostPlan(
@@ -86,7 +86,11 @@ def _differences(
     kind: Literal["variable", "argument", "unit"], old: Mapping[str, str], new: Mapping[str, str]
 ) -> list[Change]:
     names = [*new, *(name for name in old if name not in new)]
-    return [Change(kind, name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
+    return [
+        Change(kind, name, old.get(name), new.get(name))
+        for name in names
+        if old.get(name) != new.get(name) and name != "LAUNCH_DIGEST"
+    ]
 
 
 def arguments(argv: Sequence[str]) -> dict[str, str]:
@@ -107,19 +111,23 @@ def _file_changes(files: Mapping[str, Mapping[str, Any]], release: Release) -> l
     for file in (*release.files, *shared_files()):
         seen = files[file.path]
         if seen["sha256"] != sha256(file):
-            changes.append(Change("file", file.path, "other content" if seen["sha256"] else None, "written"))
+            changes.append(Change("file", file.path, "other content" if seen["sha256"] else None, "this release's"))
         elif seen["mode"] != file.mode or not seen["owner"].startswith("0:"):
             changes.append(Change("file", file.path, f"mode {seen['mode']:04o}", f"mode {file.mode:04o}"))
     return changes
 
 
-def _service_changes(loaded: Mapping[str, Any], release: Release) -> list[Change]:
+def _service_changes(
+    loaded: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]], release: Release
+) -> list[Change]:
     changes: list[Change] = []
     if loaded["UnitFileState"] != "enabled":
         changes.append(Change("service", "start at boot", loaded["UnitFileState"] or None, "enabled"))
     if loaded["NeedDaemonReload"] or (loaded["FragmentPath"] not in {"", release.unit.path}):
         changes.append(Change("service", "unit as loaded", loaded["FragmentPath"] or None, release.unit.path))
-    elif loaded["FragmentPath"] and [e[0] for e in loaded["EnvironmentFiles"]] != [release.env_file.path]:
+    elif files[release.unit.path]["sha256"] == sha256(release.unit) and [e[0] for e in loaded["EnvironmentFiles"]] != [
+        release.env_file.path
+    ]:
         old = ", ".join(e[0] for e in loaded["EnvironmentFiles"]) or None
         changes.append(Change("service", "environment file as loaded", old, release.env_file.path))
     return changes

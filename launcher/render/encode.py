@@ -44,7 +44,9 @@ def word(text: str) -> str:
 
 
 def _quote(text: str, escapes: Mapping[str, str]) -> str:
-    return "'" + "".join(escapes.get(c) or (f"\\x{ord(c):02x}" if ord(c) < 32 or ord(c) == 127 else c) for c in text) + "'"
+    return (
+        "'" + "".join(escapes.get(c) or (f"\\x{ord(c):02x}" if ord(c) < 32 or ord(c) == 127 else c) for c in text) + "'"
+    )
 
 
 def check_environment(env: Mapping[str, str]) -> list[str]:
