@@ -81,5 +81,6 @@ class MixedError(LaunchError):
 
 def nearest(word: str, valid: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the closest valid word, or an empty string when none is close."""
-    match = difflib.get_close_matches(word.lower(), list(valid), n=1, cutoff=0.6)
-    return f"; did you mean '{match[0]}'?" if match else ""
+    spelled = {name.lower(): name for name in valid}
+    match = difflib.get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
+    return f"; did you mean '{spelled[match[0]]}'?" if match else ""

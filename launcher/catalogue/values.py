@@ -105,13 +105,6 @@ def allowed(spec: str) -> Allowed:
     return Allowed(tuple(words), tuple(widest), free="<" in spec)
 
 
-def hint(word: str, spellings: tuple[str, ...]) -> str:
-    """Return the hint of `errors.nearest` for words of any case, naming the canonical spelling."""
-    lower = {s.lower(): s for s in spellings}
-    found = nearest(word, lower)
-    return next((found.replace(f"'{low}'", f"'{s}'") for low, s in lower.items() if f"'{low}'" in found), "")
-
-
 def text(value: Value) -> str:
     """Return free text unchanged; a number keeps its digits, but true or 1.10 has lost what was written."""
     if isinstance(value, bool | float):
@@ -191,7 +184,7 @@ def choice(value: Value, spec: Allowed) -> str:
             return word
     if spec.free or INTEGER.fullmatch(plain):
         return number(plain, spec)
-    message = f"must be {spec}{hint(plain, spec.words)}"
+    message = f"must be {spec}{nearest(plain, spec.words)}"
     raise RefusedError(message, complete=plain.isdecimal())  # 04 is neither a word nor ignored by NCCL
 
 
@@ -237,6 +230,6 @@ def _known(token: str, spellings: tuple[str, ...], what: str) -> str:
         if spelling.lower() == token.lower():
             return spelling
     caret = " (the caret stands once, before the whole list)" if "^" in token else ""
-    meant = hint(token, spellings) or "."
+    meant = nearest(token, spellings) or "."
     message = f"{token!r} is no {what}{caret}{meant} Known: {', '.join(spellings)}"
     raise RefusedError(message)

@@ -122,7 +122,7 @@ def result(result: Result, *, changed: bool) -> None:
     for host in result.hosts:
         if host.proof:
             print(f"{host.host}: {_proof(host, changed=changed)}")
-        elif host.outcome != "pending" and (changed or host.plan is None or host.plan.problems):
+        elif changed:
             print(f"{host.host}: {_paint(host.outcome.upper(), '!')}: {host.message}")
             if host.serves:
                 print(f"  now serves: {host.serves}")

@@ -61,9 +61,11 @@ COMMANDS = {
     ),
     "vllm": (
         ["engine=vllm"],
-        "/opt/vllm/bin/python -m vllm.entrypoints.cli.main serve /mnt/models/Kimi-K2.5 --trust-remote-code"
-        " --tensor-parallel-size 8 --gpu-memory-utilization 0.88 --host 0.0.0.0 --port 8000"
-        " --disable-custom-all-reduce",
+        (
+            "/opt/vllm/bin/python -m vllm.entrypoints.cli.main serve /mnt/models/Kimi-K2.5 --trust-remote-code"
+            " --tensor-parallel-size 8 --gpu-memory-utilization 0.88 --host 0.0.0.0 --port 8000"
+            " --disable-custom-all-reduce"
+        ),
     ),
 }
 
@@ -171,7 +173,7 @@ def test_unit_points_to_both_files_and_has_no_dash() -> None:
     assert f"EnvironmentFile={release.env_file.path}" in lines
     assert "StandardOutput=append:/var/log/llm.log" in lines
     assert "SuccessExitStatus=SIGKILL" in lines
-    assert [line for line in lines if line.startswith("ExecStart=")][0].endswith(
+    assert next(line for line in lines if line.startswith("ExecStart=")).endswith(
         " ".join(f"'{word}'" for word in BASELINE.split())
     )
 

@@ -1,0 +1,48 @@
+"""What all tests share: the fleet of real hosts, and which tests run where."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.fleet import Fleet, obstacle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-soak", action="store_true", help="also run the tests that take many minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--run-soak"):
+        return
+    soak = [item for item in items if item.get_closest_marker("soak")]
+    if soak:
+        config.hook.pytest_deselected(items=soak)
+        items[:] = [item for item in items if item not in soak]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a fleet where none can be; with LAUNCH_REQUIRE_FLEET=1 that is a failure."""
+    if item.get_closest_marker("fleet") is None:
+        return
+    reason = obstacle()
+    if reason and os.environ.get("LAUNCH_REQUIRE_FLEET") == "1":
+        pytest.fail(f"LAUNCH_REQUIRE_FLEET=1, but {reason}", pytrace=False)
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def fleet() -> Iterator[Fleet]:
+    """Three running Debian 12 hosts with a network each. A test leaves them on, plugged in and clean."""
+    with Fleet.boot(3) as booted:
+        yield booted
