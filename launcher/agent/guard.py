@@ -16,7 +16,7 @@ REFUSED = 78
 #: Left by the waiter for the next automatic start.
 REFUSAL_FILE = "refused"
 #: How long an old server may take to give its port back, in seconds.
-PORT_PATIENCE = 20
+PORT_PATIENCE = 10
 
 
 def say(text: str, *, level: int = 6) -> None:
@@ -93,13 +93,12 @@ def _wait_for_port(manifest: Dict[str, Any]) -> None:
     """Wait until nobody else listens on the port: systemd starts a unit although old processes remain."""
     port = manifest["port"]
     deadline = time.monotonic() + PORT_PATIENCE
-    while True:
-        inodes = ports.listening(port)
-        if not inodes:
-            return
+    told = False
+    while ports.listening(port):
+        if not told:
+            told = True
+            say(f"port {port} is taken by {ports.holder(port)}; waiting {PORT_PATIENCE} s for it", level=4)
         if time.monotonic() > deadline:
-            pid = ports.owner(inodes, ports.all_pids())
-            who = f"process {pid}" if pid else "a process of another user"
-            say(f"port {port} is taken by {who}; end it, or change engine.port", level=3)
+            say(f"port {port} is still taken by {ports.holder(port)}: end it, or change engine.port", level=3)
             sys.exit(1)
         time.sleep(0.5)

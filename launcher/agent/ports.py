@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import os
-from typing import Iterable, Set
+import pwd
+from typing import Dict, Iterable, Set
 
-from .processes import read_bytes
+from .processes import cgroup_of, read_bytes
 
 _LISTEN = "0A"
 
 
-def listening(port: int) -> Set[str]:
-    """Return the socket inodes that listen on a port, on any address."""
-    inodes: Set[str] = set()
+def _sockets(port: int) -> Dict[str, int]:
+    """Return the user id by socket inode of everything that listens on a port, on any address."""
+    found: Dict[str, int] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         lines = (read_bytes(table) or b"").decode("ascii", "replace").splitlines()[1:]
         for fields in (line.split() for line in lines):
             if len(fields) > 9 and fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                inodes.add(fields[9])
-    return inodes
+                found[fields[9]] = int(fields[7])
+    return found
+
+
+def listening(port: int) -> Set[str]:
+    """Return the socket inodes that listen on a port, on any address."""
+    return set(_sockets(port))
+
+
+def holder(port: int) -> str:
+    """Say who listens on a port: the process where it may be seen, else its user."""
+    sockets = _sockets(port)
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    pid = owner(set(sockets), pids)
+    if pid:
+        return f"process {pid} ({cgroup_of(pid) or 'no control group'})"
+    users = sorted({_user(uid) for uid in sockets.values()})
+    return f"a process of user {', '.join(users)}" if users else "nobody any more"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def owner(inodes: Set[str], pids: Iterable[int]) -> int:
@@ -37,8 +61,3 @@ def owner(inodes: Set[str], pids: Iterable[int]) -> int:
             except OSError:
                 continue
     return 0
-
-
-def all_pids() -> Iterable[int]:
-    """Return every process that can be seen."""
-    return (int(name) for name in os.listdir("/proc") if name.isdigit())

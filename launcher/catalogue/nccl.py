@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from launcher.catalogue import values
 from launcher.catalogue.values import RefusedError, Value
-from launcher.errors import ConfigError
+from launcher.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,7 +125,7 @@ def _find(key: str) -> Variable:
         if plain.lower() in keys:
             message = f"nccl.{key}: write {PREFIX}{plain} as nccl.{plain.lower()}"
         else:
-            message = f"nccl.{key}: NCCL reads no variable {PREFIX}{plain}{values.hint(plain, keys)}"
+            message = f"nccl.{key}: NCCL reads no variable {PREFIX}{plain}{nearest(plain, keys)}"
         raise ConfigError(message)
     if not variable.is_setting:
         fact = "no longer reads" if variable.reader == "nccl" else "has never read"

@@ -12,7 +12,8 @@ One file, standard library, Python 3.8 or newer.
 Settings, by environment or, where that is filtered, by flag:
 STANDIN_LOAD_SECONDS --standin-load · STANDIN_WARMUP_SECONDS --standin-warmup · STANDIN_WORKERS
 --standin-workers · STANDIN_TOKEN_SECONDS (per token of a completion) · STANDIN_FAULT --standin-fault, a
-comma list of: hang, hang503, crash, exit0, crash_after_ready, strip_env, override_env, no_completion.
+comma list, or a file `fault` beside this program, of: hang, hang503, crash, exit0, crash_after_ready,
+strip_env, override_env, no_completion.
 """
 
 from __future__ import annotations
@@ -152,8 +153,17 @@ class Options:
         add("--standin-load", dest="load", type=float, default=env.get("STANDIN_LOAD_SECONDS", "0.3"))
         add("--standin-warmup", dest="warmup", type=float, default=env.get("STANDIN_WARMUP_SECONDS", "0.2"))
         add("--standin-workers", dest="workers", type=int, default=env.get("STANDIN_WORKERS") or None)
-        add("--standin-fault", dest="fault", action="append", default=[env.get("STANDIN_FAULT", "")])
+        add("--standin-fault", dest="fault", action="append", default=[env.get("STANDIN_FAULT", ""), fault_file()])
         return parser
+
+
+def fault_file() -> str:
+    """Return the content of the file `fault` beside this program: a fault that no release names."""
+    try:
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "fault"), encoding="utf-8") as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
 
 
 class Engine:
