@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print("launch: interrupted; a change under way on a host goes on there: launch status", file=sys.stderr)
-        return 130
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(130)  # threads that still wait for hosts would hold a normal exit for minutes
     except BrokenPipeError:
         sys.stderr.close()
         return 1

@@ -152,8 +152,12 @@ def blocked(seen: Sequence[HostResult]) -> bool:
 
 
 def _parallel(work: Callable[[Transport], HostResult], ways: Sequence[Transport], bound: int) -> tuple[HostResult, ...]:
-    with ThreadPoolExecutor(max_workers=min(bound, len(ways))) as pool:
+    pool = ThreadPoolExecutor(max_workers=min(bound, len(ways)))
+    try:
         return tuple(pool.map(work, ways))
+    finally:
+        # After Ctrl-C nobody waits for hosts: what was begun there goes on there.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _proof(observation: dict[str, Any]) -> dict[str, Any]:

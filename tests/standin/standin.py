@@ -31,6 +31,7 @@ import sys
 import threading
 import time
 from multiprocessing import resource_tracker
+from pathlib import Path
 
 FAULTS = frozenset(
     "hang hang503 crash exit0 crash_after_ready strip_env override_env no_completion".split()  # noqa: SIM905
@@ -160,8 +161,7 @@ class Options:
 def fault_file() -> str:
     """Return the content of the file `fault` beside this program: a fault that no release names."""
     try:
-        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "fault"), encoding="utf-8") as stream:
-            return stream.read().strip()
+        return Path(__file__).with_name("fault").read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 

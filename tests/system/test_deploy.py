@@ -243,7 +243,7 @@ def test_an_interrupted_client_does_not_stop_the_change(launch: Launch, host: Fl
             if "restarting" in line:
                 break
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=2)
         assert process.returncode == 130, said
     assert "interrupted" in said
     assert_tuned(wait_for(host, "active"))

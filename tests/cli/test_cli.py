@@ -1,0 +1,225 @@
+"""The command line: words in any order, exit codes, messages, and what is not imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from launcher import __version__
+from launcher.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DUMP = """#!{python}
+import json, os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(43))
+print(json.dumps({{"argv": sys.argv[1:], "env": dict(os.environ), "pid": os.getpid()}}), flush=True)
+sys.stdin.read() if "--wait" in sys.argv else None
+time.sleep(30) if "--wait" in sys.argv else None
+sys.exit(42)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    """A program that shows what it was started with, then exits 42."""
+    path = tmp_path / "engine"
+    path.write_text(DUMP.format(python=sys.executable))
+    path.chmod(0o755)
+    return path
+
+
+def test_the_first_command_renders(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["+hw=rtx6000x8", "+spec=eagle3_2step"]) == 0
+    out = capsys.readouterr().out
+    assert "NCCL_PROTO=LL" in out
+    assert "launch up +hw=rtx6000x8 +spec=eagle3_2step target=ssh 'target.hosts=[HOST]'" in out
+    (release,) = (folder / "rendered" / "kimi_k2_5_int4").iterdir()
+    names = sorted(p.name for p in release.iterdir())
+    assert names == [f"{release.name}.env", f"{release.name}.json", "launch-kimi_k2_5_int4.service"]
+    assert (release / f"{release.name}.env").stat().st_mode & 0o077 == 0
+
+
+def test_the_second_command_renders_both_points(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", "nccl.algo=Ring,Tree"]) == 0
+    assert "2 points" in capsys.readouterr().out
+    texts = {p.read_text() for p in folder.glob("rendered/*/*/*.env")}
+    assert sorted("NCCL_ALGO='Tree'" in text for text in texts) == [False, True]
+
+
+def test_equal_points_are_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "nccl.buffsize=16MiB,16777216", "-m", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 1
+
+
+ORDERS = [
+    ["plan", "+hw=rtx6000x8", "--json", "nccl.algo=Tree"],
+    ["--json", "plan", "nccl.algo=Tree", "+hw=rtx6000x8"],
+    ["nccl.algo=Tree", "+hw=rtx6000x8", "plan", "--json"],
+]
+
+
+@pytest.mark.parametrize("words", ORDERS)
+def test_words_and_flags_in_any_order(words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    (record,) = json.loads(capsys.readouterr().out)
+    assert record["env"]["NCCL_ALGO"] == "Tree"
+    assert not (folder / "rendered").exists()  # plan writes nothing
+
+
+def test_names_stand_behind_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "reference"]) == 0
+    assert "--speculative-algorithm EAGLE3" in capsys.readouterr().out
+
+
+def test_raw_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "-e", "A=^lo,x=1e3", "-e", "B=", "--json"]) == 0
+    (record,) = json.loads(capsys.readouterr().out)
+    assert (record["env"]["A"], record["env"]["B"]) == ("^lo,x=1e3", "")
+
+
+WRONG = {
+    "verb": (["pln"], "did you mean 'plan'"),
+    "name for verb": (["reference"], "launch up reference"),
+    "deployment": (["up", "refrence"], "did you mean 'reference'"),
+    "deployment twice": (["plan", "reference", "reference"], "named twice"),
+    "flag": (["--jsn"], "--jsn"),
+    "-e without value": (["-e", "A"], "-e NAME=VALUE"),
+    "-e with a bad name": (["-e", "1A=x"], "-e NAME=VALUE"),
+    "-e twice": (["-e", "A=1", "-e", "A=2"], "twice"),
+    "no host": (["up", "target=ssh"], "target.hosts is empty"),
+    "host twice": (["up", "target=ssh", "target.hosts=[a,a]"], "more than once"),
+    "status without host": (["status"], "no host is named"),
+    "sweep on a host": (["-m", "nccl.algo=Ring,Tree", "target=local"], "not there yet"),
+    "sweep of status": (["status", "-m"], "-m does not go with status"),
+    "ssh config": (["plan", "target=ssh", "target.hosts=a", "target.ssh_config=none"], "no such file"),
+}
+
+
+@pytest.mark.parametrize(("words", "part"), WRONG.values(), ids=WRONG.keys())
+@pytest.mark.parametrize("as_json", [False, True])
+def test_wrong_usage_is_2(words: list[str], part: str, as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, *(["--json"] if as_json else [])]) == 2
+    said = capsys.readouterr()
+    if as_json:
+        record = json.loads(said.out)
+        assert record["exit_code"] == 2
+        assert part in record["message"]
+    else:
+        assert part in said.err
+        assert said.err.startswith("launch: ")
+
+
+def test_a_folder_that_cannot_be_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "rendered").write_text("a file")
+    assert main([]) == 1
+    assert "target.out=rendered" in capsys.readouterr().err
+
+
+def launch(*words: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "launcher", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def test_run_becomes_the_server(engine: Path) -> None:
+    strange = {"NCCL_P2P_DISABLE": "1", "NCCL_ALGO": "Tree", "MY_OWN": "kept"}
+    process = launch("run", "+hw=rtx6000x8", f"engine.python={engine}", env=strange)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 42
+    seen = json.loads(out)
+    assert seen["pid"] == process.pid
+    assert seen["argv"][:2] == ["-m", "sglang.launch_server"]
+    assert seen["env"]["NCCL_ALGO"] == "Ring"
+    assert seen["env"]["MY_OWN"] == "kept"
+    assert "NCCL_P2P_DISABLE" not in seen["env"]
+    assert "NCCL_P2P_DISABLE of this shell is not passed on" in err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 43), (signal.SIGKILL, -9)])
+def test_run_passes_signals_on(engine: Path, number: int, code: int) -> None:
+    process = launch("run", f"engine.python={engine}", "engine.args.wait=true")
+    assert process.stdout
+    process.stdout.readline()
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode == code
+
+
+def test_run_without_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "engine.python=/none"]) == 1
+    assert "engine.python=/none cannot be started" in capsys.readouterr().err
+
+
+NEVER = {
+    "--help": ["hydra", "omegaconf", "fabric", "paramiko", "jinja2", "rich", "yaml"],
+    "--version": ["hydra", "omegaconf", "fabric", "paramiko", "jinja2", "rich", "yaml"],
+    "plan": ["fabric", "paramiko", "invoke"],
+}
+
+
+@pytest.mark.parametrize(("word", "modules"), NEVER.items(), ids=NEVER.keys())
+def test_heavy_imports_only_where_used(word: str, modules: list[str]) -> None:
+    code = (
+        "import sys\nfrom launcher.cli import main\n"
+        "try: main(sys.argv[1:])\nexcept SystemExit: pass\nprint('MODULES', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True, check=True)
+    loaded = done.stdout.rpartition("MODULES")[2].split()
+    assert [m for m in modules if m in loaded] == []
+
+
+def test_help_lists_groups_and_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in ("--help", "--version"):
+        with pytest.raises(SystemExit) as caught:
+            main([word])
+        assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert "pcie_ll_ring" in out
+    assert f"launch {__version__}" in out
+
+
+def test_an_interrupt_is_no_traceback(tmp_path: Path) -> None:
+    # A host that accepts and never answers: the look hangs until Ctrl-C.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        words = ["plan", "target=ssh", "target.hosts=127.0.0.1", f"target.port={server.getsockname()[1]}"]
+        process = launch(*words)
+        connection, _ = server.accept()
+        with connection:
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=3)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+def test_refused_connections_are_unreachable(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "target=ssh", "target.hosts=127.0.0.1", "target.port=1"]) == 5
+    assert "no connection" in capsys.readouterr().out
+
+
+def test_unknown_host_names_are_unreachable(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "target=ssh", "target.hosts=no-such-host.invalid", "--json"]) == 5
+    record = json.loads(capsys.readouterr().out)
+    assert record["hosts"][0]["outcome"] == "unreachable"
+    assert record["exit_code"] == 5

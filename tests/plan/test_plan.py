@@ -1,0 +1,146 @@
+"""Observation and release to plan, and outcomes to exit codes; no host."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from launcher.agent.manifest import parse
+from launcher.compose import compose
+from launcher.fleet.plan import HostPlan, arguments, plan_host
+from launcher.fleet.rollout import HostResult, Outcome, Result
+from launcher.host.requests import sha256, shared_files
+from launcher.render import Release, render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RELEASE = render(compose(["+hw=rtx6000x8"]))
+OTHER = render(compose(["+hw=rtx6000x8", "nccl.algo=Tree", "~nccl.nthreads", "engine.port=8001"]))
+
+
+def observed(release: Release = RELEASE) -> dict[str, Any]:
+    """What a probe sees where a release is in service."""
+    manifest = parse(release.manifest.text, "x")
+    files = {
+        f.path: {"sha256": sha256(f), "mode": f.mode, "owner": "0:0"}
+        for f in (*RELEASE.files, *release.files, *shared_files())
+    }
+    if release is not RELEASE:
+        for path in (RELEASE.env_file.path, RELEASE.manifest.path):
+            files[path] = {"sha256": "", "mode": 0, "owner": ""}
+    return {
+        "files": files,
+        "unit": {
+            "text": release.unit.text,
+            "loaded": {
+                "ActiveState": "active",
+                "DropInPaths": [],
+                "UnitFileState": "enabled",
+                "NeedDaemonReload": False,
+                "FragmentPath": release.unit.path,
+                "EnvironmentFiles": [[release.env_file.path, False]],
+            },
+        },
+        "applied": {"digest": release.digest, "manifest": manifest},
+        "running": {"main": 7, "digest": release.digest, "manifest": manifest, "verdict": {"contradictions": []}},
+        "problems": [],
+    }
+
+
+def plan(change: Callable[[dict[str, Any]], object] = lambda _: None, base: Release = RELEASE) -> HostPlan:
+    seen = deepcopy(observed(base))
+    change(seen)
+    return plan_host("h", RELEASE, seen)
+
+
+def lines(result: HostPlan) -> list[tuple[str, str, str | None, str | None]]:
+    return [(c.kind, c.name, c.old, c.new) for c in result.changes]
+
+
+def test_in_sync() -> None:
+    assert plan().in_sync
+
+
+def test_another_release_is_told_by_variable_and_argument() -> None:
+    result = plan(base=OTHER)
+    assert ("variable", "NCCL_ALGO", "Tree", "Ring") in lines(result)
+    assert ("variable", "NCCL_NTHREADS", None, "512") in lines(result)
+    assert ("argument", "--port", "8001", "8000") in lines(result)
+    assert result.restart == f"restart: release {OTHER.digest} is running"
+
+
+def test_what_runs_is_compared_and_not_what_lies_on_disk() -> None:
+    def restart_pending(seen: dict[str, Any]) -> None:
+        seen["running"] = observed(OTHER)["running"]
+
+    result = plan(restart_pending)
+    assert ("variable", "NCCL_ALGO", "Tree", "Ring") in lines(result)
+    assert result.restart
+
+
+FILE_ONLY: dict[str, Callable[[dict[str, Any]], object]] = {
+    "environment file changed": lambda s: s["files"][RELEASE.env_file.path].update(sha256="0"),
+    "environment file gone": lambda s: s["files"][RELEASE.env_file.path].update(sha256=""),
+    "mode": lambda s: s["files"][RELEASE.env_file.path].update(mode=0o644),
+    "owner": lambda s: s["files"][RELEASE.env_file.path].update(owner="1000:0"),
+    "unit changed": lambda s: s["files"][RELEASE.unit.path].update(sha256="0"),
+    "agent": lambda s: s["files"]["/usr/local/lib/launch/agent.py"].update(sha256="0"),
+    "disabled": lambda s: s["unit"]["loaded"].update(UnitFileState="disabled"),
+    "not reloaded": lambda s: s["unit"]["loaded"].update(NeedDaemonReload=True),
+    "shadowed": lambda s: s["unit"]["loaded"].update(FragmentPath="/run/systemd/system/x"),
+    "other file loaded": lambda s: s["unit"]["loaded"].update(EnvironmentFiles=[["/etc/x", False]]),
+}
+
+
+@pytest.mark.parametrize("change", FILE_ONLY.values(), ids=FILE_ONLY.keys())
+def test_repairs_without_a_restart(change: Callable[[dict[str, Any]], object]) -> None:
+    result = plan(change)
+    assert len(result.changes) == 1
+    assert not result.restart
+
+
+RESTARTS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "not running": lambda s: s.update(running=None),
+    "no release": lambda s: s["running"].update(digest="", manifest=None, verdict=None),
+    "worker differs": lambda s: s["running"]["verdict"].update(contradictions=["process 9: NCCL_ALGO is missing"]),
+    "manifest gone": lambda s: s["running"].update(verdict=None),
+    "still starting": lambda s: s["unit"]["loaded"].update(ActiveState="activating"),
+}
+
+
+@pytest.mark.parametrize("change", RESTARTS.values(), ids=RESTARTS.keys())
+def test_reasons_to_restart(change: Callable[[dict[str, Any]], object]) -> None:
+    assert plan(change).restart
+
+
+def test_a_drop_in_is_a_note() -> None:
+    result = plan(lambda s: s["unit"]["loaded"].update(DropInPaths=["/etc/x.conf"]))
+    assert result.in_sync
+    assert result.notes == ("drop-in of somebody else: /etc/x.conf",)
+
+
+def test_arguments_by_flag() -> None:
+    argv = ["python", "-m", "x", "--a", "1", "--b", "--c", "2", "3", "--a", "4 5"]
+    assert arguments(argv) == {"command": "python -m x", "--a": "1 '4 5'", "--b": "", "--c": "2 3"}
+
+
+CODES: dict[str, tuple[list[Outcome], int]] = {
+    "in sync": (["unchanged"], 0),
+    "done": (["done", "unchanged"], 0),
+    "pending": (["pending", "unchanged"], 3),
+    "unreachable before any change": (["pending", "unreachable"], 5),
+    "refused beats unreachable": (["refused", "unreachable"], 1),
+    "rolled back": (["rolled back"], 7),
+    "rolled back beats failed": (["rolled back", "failed"], 7),
+    "locked": (["locked", "unchanged"], 6),
+    "mixed": (["done", "rolled back"], 8),
+    "mixed by loss": (["done", "unreachable"], 8),
+}
+
+
+@pytest.mark.parametrize(("outcomes", "code"), CODES.values(), ids=CODES.keys())
+def test_exit_codes(outcomes: list[Outcome], code: int) -> None:
+    assert Result("d", "x", tuple(HostResult(str(i), o) for i, o in enumerate(outcomes))).exit_code == code
