@@ -15,7 +15,6 @@ The number is the exit code. Anything that is not a `LaunchError` is a bug of ou
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -81,6 +80,8 @@ class MixedError(LaunchError):
 
 def nearest(word: str, valid: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the closest valid word, or an empty string when none is close."""
+    import difflib
+
     spelled = {name.lower(): name for name in valid}
     match = difflib.get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
     return f"; did you mean '{spelled[match[0]]}'?" if match else ""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+#: Folders of ``conf``, the configuration groups, in the one order in which
+#: their choices are composed, whatever the order typed.
+GROUPS = ("hw", "model", "nccl", "spec", "engine", "target", "deployment")
+
 _PACKAGE = Path(__file__).resolve().parent
 
 

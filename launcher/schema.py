@@ -116,7 +116,3 @@ class Deployment:
     unit: Unit = field(default_factory=Unit)
     target: Target = field(default_factory=Target)
     env: Mapping[str, str] = field(default_factory=dict)
-
-
-#: Configuration groups in the one order in which their choices are composed, whatever the order typed.
-GROUPS = ("hw", "model", "nccl", "spec", "engine", "target", "deployment")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from launcher import __version__
 from launcher.errors import ConfigError, nearest
-from launcher.paths import data_dir
-from launcher.schema import GROUPS
+from launcher.paths import GROUPS, data_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,8 +19,8 @@ from launcher.compose import overrides as ov
 from launcher.compose.convert import to_deployment
 from launcher.compose.sources import Sources, check_environment, chosen_files
 from launcher.errors import ConfigError, nearest
-from launcher.paths import data_dir
-from launcher.schema import GROUPS, Deployment
+from launcher.paths import GROUPS, data_dir
+from launcher.schema import Deployment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

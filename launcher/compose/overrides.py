@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from launcher.errors import ConfigError, nearest
-from launcher.schema import GROUPS
+from launcher.paths import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,7 +10,7 @@ import yaml
 from omegaconf._utils import get_yaml_loader
 
 from launcher.errors import ConfigError
-from launcher.schema import GROUPS
+from launcher.paths import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

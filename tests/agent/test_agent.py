@@ -168,6 +168,8 @@ def test_extras(env: dict[str, str], own: bool, found: tuple[list[str], list[str
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "60"], env={"A": "1", "B": "ü"}) as process:
+        while b"sleep" not in (processes.read_bytes(f"/proc/{process.pid}/cmdline") or b""):
+            pass  # forked, but not yet the new program
         yield process
         process.kill()
 
