@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -19,6 +20,8 @@ VERBS = {
     "plan": "show what up would change; changes nothing anywhere",
     "render": "write the release into a folder",
     "status": "show what runs on the hosts",
+    "explain": "explain KEY: its value, what set it, and what of it reaches the server",
+    "init": "write a commented deployment file to start from",
     "run": "run this configuration in the foreground, without systemd",
 }
 _EXAMPLES = """\
@@ -41,9 +44,14 @@ class CommandLine:
     names: tuple[str, ...]
     overrides: tuple[str, ...]
     environment: dict[str, str]
+    config_dirs: tuple[str, ...]
     multirun: bool
     yes: bool
     json: bool
+
+    def with_names(self, *names: str) -> CommandLine:
+        """Return the same command line with other names of deployments."""
+        return dataclasses.replace(self, names=names)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -66,12 +74,21 @@ def parse(argv: Sequence[str]) -> CommandLine:
             f"there is no verb {verb!r}{nearest(verb, VERBS)}; known: {', '.join(VERBS)}."
             f" The name of a deployment stands behind the verb: launch up {verb}"
         )
-    if len(names) > 1 and len(set(names)) < len(names):
+    if len(set(names)) < len(names):
         raise ConfigError(f"a deployment is named twice: {' '.join(names)}")
     environment = dict(_variable(text) for text in args.env)
     if len(environment) < len(args.env):
         raise ConfigError("-e names a variable twice")
-    return CommandLine(verb, tuple(names), overrides, environment, args.multirun, args.yes, args.json)
+    return CommandLine(
+        verb=verb,
+        names=tuple(names),
+        overrides=overrides,
+        environment=environment,
+        config_dirs=tuple(args.config_dir),
+        multirun=args.multirun,
+        yes=args.yes,
+        json=args.json,
+    )
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -93,6 +110,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("words", nargs="*", metavar="WORD", help=argparse.SUPPRESS)
     parser.add_argument(
         "-e", dest="env", metavar="NAME=VALUE", action="append", default=[], help="set a variable, unchanged"
+    )
+    parser.add_argument(
+        "--config-dir", metavar="DIR", action="append", default=[], help="configuration of your own, before ./conf"
     )
     parser.add_argument("-m", "--multirun", action="store_true", help="one point for each value of comma lists")
     parser.add_argument("-y", "--yes", action="store_true", help="apply without asking")

@@ -8,10 +8,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from launcher.cli.parser import CommandLine
+    from launcher.cli.prepare import Prepared
     from launcher.fleet.plan import Change, HostPlan
     from launcher.fleet.rollout import HostResult, Result
     from launcher.render import Release
@@ -56,19 +57,30 @@ def how_to_name_a_host(line: CommandLine) -> None:
     print(f"  launch up {shlex.join(words)}")
 
 
-def points(rows: Sequence[tuple[str, Release, Path | None]]) -> None:
+def points(rows: Sequence[tuple[Prepared, Path | None]]) -> None:
     """Print the points of a sweep that was only composed."""
-    for label, release, folder in rows:
-        print(f"{release.digest}  {label}" + (f"  -> {folder}/" if folder else ""))
+    for item, folder in rows:
+        print(f"{item.release.digest}  {item.label}" + (f"  -> {folder}/" if folder else ""))
     print(
         f"{len(rows)} point{'s' if len(rows) != 1 else ''}; equal releases are one."
         " No host was named: nothing was measured."
     )
 
 
-def plan(deployment: Deployment, release: Release, seen: Sequence[HostResult]) -> None:
+def explanation(told: Mapping[str, Any]) -> str:
+    """Return an explanation as text."""
+    origins = told["origins"] or ["the built-in default"]
+    lines = [f"{told['key']} = {told['value']}", f"  set by {origins[0]}"]
+    lines += [f"  which stands before {origin}" for origin in origins[1:]]
+    lines += [f"  reaches the server as {line}" for line in told["reaches"]]
+    if not told["reaches"]:
+        lines.append("  no argument, variable or unit setting follows from it alone")
+    return "\n".join(lines)
+
+
+def plan(release: Release, seen: Sequence[HostResult]) -> None:
     """Print what would change; hosts with the same plan are printed once."""
-    print(_paint(f"{deployment.name}  release {release.digest}", "bold"))
+    print(_paint(f"{release.name}  release {release.digest}", "bold"))
     groups: dict[tuple[object, ...], list[HostResult]] = {}
     for host in seen:
         key = (

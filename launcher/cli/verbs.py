@@ -6,20 +6,18 @@ import json
 import os
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.cli import show
-from launcher.compose import compose, compose_points
-from launcher.errors import ConfigError, LaunchError, PendingError, RenderError
+from launcher.cli.prepare import Prepared, layers, prepare, prepare_points, write
+from launcher.errors import ConfigError, PendingError
 from launcher.fleet import rollout
-from launcher.render import Release, render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from launcher.cli.parser import CommandLine
-    from launcher.schema import Deployment
 
 
 def up(line: CommandLine) -> int:
@@ -34,44 +32,70 @@ def plan(line: CommandLine) -> int:
 
 def render_only(line: CommandLine) -> int:
     """Write releases into a folder, whatever the target."""
-    return _render_points(line) if line.multirun else _render_all(line, _releases(line))
+    return _render_points(line, keep=True) if line.multirun else _render(line, prepare(line), keep=True)
 
 
 def status(line: CommandLine) -> int:
     """Show what runs on the hosts, and whether it is this configuration."""
     _no_sweep(line)
     results = []
-    for deployment, release in _releases(line):
+    for item in prepare(line):
+        deployment = item.deployment
         if deployment.target.kind == "render":
             raise ConfigError("no host is named: add target=local, or target=ssh 'target.hosts=[HOST]'")
-        ways = rollout.transports(deployment.target)
-        seen = rollout.look(deployment, release, ways, _progress(line))
-        results.append(rollout.Result(deployment.name, release.digest, seen))
+        seen = rollout.look(deployment, item.release, rollout.transports(deployment.target), _progress(line))
+        results.append(rollout.Result(deployment.name, item.release.digest, seen))
     if line.json:
         print(json.dumps([show.record(result) for result in results], indent=1))
     else:
         show.status_table(results)
-    codes = [result.exit_code for result in results]
-    return max((code for code in codes if code != 3), default=0)  # pending is no failure of a look
+    # To differ from this configuration is no failure of a look.
+    return rollout.worst(result.exit_code for result in results if result.exit_code != rollout.PENDING)
 
 
 def run(line: CommandLine) -> int:
     """Become the server, in the foreground, with the environment that the unit would give it."""
     _no_sweep(line)
-    releases = _releases(line)
-    if len(releases) != 1:
+    prepared = prepare(line)
+    if len(prepared) != 1:
         raise ConfigError("run takes one deployment")
-    _, release = releases[0]
+    release = prepared[0].release
     from launcher.host.foreground import environment, replace_process
 
     env, dropped = environment(os.environ, release)
     for name in dropped:
-        print(
-            f"launch: {name} of this shell is not passed on: the configuration does not set it",
-            file=sys.stderr,
-        )
+        print(f"launch: {name} of this shell is not passed on: the configuration does not set it", file=sys.stderr)
     print(f"launch: release {release.digest}: {shlex.join(release.argv)}", file=sys.stderr)
+    sys.stdout.flush()
     replace_process(release, env)
+
+
+def explain(line: CommandLine) -> int:
+    """Tell a key's value, what set it, and what of it reaches the server."""
+    _no_sweep(line)
+    from launcher.cli.explain import explanation
+
+    if not line.names:
+        raise ConfigError("explain takes a key: launch explain nccl.algo +hw=rtx6000x8")
+    *names, key = line.names
+    (item,) = prepare(line.with_names(*names[:1]))
+    told = explanation(item.composition, item.release, key)
+    print(json.dumps(told, indent=1) if line.json else show.explanation(told))
+    return 0
+
+
+def init(line: CommandLine) -> int:
+    """Write a small commented folder to start from."""
+    _no_sweep(line)
+    from launcher.cli.init import write_folder
+
+    if len(line.names) > 1:
+        raise ConfigError("init takes one name")
+    written = write_folder(line.names[0] if line.names else "server", layers(line))
+    for path in written:
+        print(f"written: {path}")
+    print(f"Next: name your host in {written[0]}, then: launch plan {written[0].stem}")
+    return 0
 
 
 VERBS: dict[str, Callable[[CommandLine], int]] = {
@@ -80,18 +104,9 @@ VERBS: dict[str, Callable[[CommandLine], int]] = {
     "render": render_only,
     "status": status,
     "run": run,
+    "explain": explain,
+    "init": init,
 }
-
-
-def _releases(line: CommandLine) -> list[tuple[Deployment, Release]]:
-    """Compose and render everything that the command line names, before anything is touched."""
-    names = line.names or ("",)
-    pairs: list[tuple[Deployment, Release]] = []
-    for name in names:
-        texts = [*([f"deployment={name}"] if name else []), *line.overrides]
-        deployment = compose(texts, line.environment)
-        pairs.append((deployment, render(deployment)))
-    return pairs
 
 
 def _no_sweep(line: CommandLine) -> None:
@@ -101,20 +116,22 @@ def _no_sweep(line: CommandLine) -> None:
 
 def _deploy(line: CommandLine, *, apply: bool) -> int:
     if line.multirun:
-        return _render_points(line, write=apply)
-    pairs = _releases(line)
-    if all(deployment.target.kind == "render" for deployment, _ in pairs):
-        return _render_all(line, pairs) if apply else _show_releases(line, pairs)
-    codes = [_deploy_one(line, deployment, release, apply=apply) for deployment, release in pairs]
-    return next(code for code in (8, 7, 1, 6, 5, 4, 3, 0) if code in codes)
+        return _render_points(line, keep=apply)
+    prepared = prepare(line)
+    if all(item.deployment.target.kind == "render" for item in prepared):
+        return _render(line, prepared, keep=apply)
+    if any(item.deployment.target.kind == "render" for item in prepared):
+        raise ConfigError("some of these deployments name a host and some do not: give each a target")
+    return rollout.worst(_deploy_one(line, item, apply=apply) for item in prepared)
 
 
-def _deploy_one(line: CommandLine, deployment: Deployment, release: Release, *, apply: bool) -> int:
+def _deploy_one(line: CommandLine, item: Prepared, *, apply: bool) -> int:
+    deployment, release = item.deployment, item.release
     ways = rollout.transports(deployment.target)
     progress = _progress(line)
     seen = rollout.look(deployment, release, ways, progress)
     if not line.json:
-        show.plan(deployment, release, seen)
+        show.plan(release, seen)
     result = rollout.Result(deployment.name, release.digest, seen)
     if rollout.blocked(seen) or not apply or all(host.outcome == "unchanged" for host in seen):
         return _finish(line, result, changed=False)
@@ -148,81 +165,40 @@ def _progress(line: CommandLine) -> rollout.Progress:
     return (lambda _host, _text: None) if line.json else tell
 
 
-def _render_all(line: CommandLine, pairs: list[tuple[Deployment, Release]]) -> int:
-    folders = [_write(deployment, release) for deployment, release in pairs]
+def _render(line: CommandLine, prepared: Sequence[Prepared], *, keep: bool) -> int:
+    folders = [write(item) if keep else None for item in prepared]
     if line.json:
-        print(json.dumps([_rendered(r, f) for (_, r), f in zip(pairs, folders, strict=True)], indent=1))
+        _print_records(prepared, folders)
         return 0
-    for (deployment, release), folder in zip(pairs, folders, strict=True):
-        show.release(deployment, release, folder)
-    if all(deployment.target.kind == "render" for deployment, _ in pairs):
+    for item, folder in zip(prepared, folders, strict=True):
+        show.release(item.deployment, item.release, folder)
+    if all(item.deployment.target.kind == "render" for item in prepared):
         show.how_to_name_a_host(line)
     return 0
 
 
-def _show_releases(line: CommandLine, pairs: list[tuple[Deployment, Release]]) -> int:
+def _render_points(line: CommandLine, *, keep: bool) -> int:
+    points = prepare_points(line)
+    if any(item.deployment.target.kind != "render" for item in points):
+        raise ConfigError("a sweep on hosts is not there yet: without target=… the points are composed and rendered")
+    folders = [write(item) if keep else None for item in points]
     if line.json:
-        print(json.dumps([_rendered(release, None) for _, release in pairs], indent=1))
-        return 0
-    for deployment, release in pairs:
-        show.release(deployment, release, None)
-    show.how_to_name_a_host(line)
-    return 0
-
-
-def _rendered(release: Release, folder: Path | None) -> dict[str, Any]:
-    return {
-        "deployment": release.name,
-        "digest": release.digest,
-        "argv": list(release.argv),
-        "env": dict(release.env),
-        "folder": str(folder) if folder else None,
-    }
-
-
-def _render_points(line: CommandLine, *, write: bool = True) -> int:
-    """Render every point of a sweep; points with equal digests are one."""
-    if len(line.names) > 1:
-        raise ConfigError("a sweep takes one deployment")
-    texts = [*[f"deployment={name}" for name in line.names], *line.overrides]
-    points: dict[str, tuple[str, Deployment, Release]] = {}
-    for words, deployment in compose_points(texts, line.environment):
-        label = " ".join(word for word in words if word not in line.overrides) or "(one point)"
-        if deployment.target.kind != "render":
-            raise ConfigError(
-                "a sweep on hosts is not there yet: without target=… the points are composed and rendered"
-            )
-        try:
-            release = render(deployment)
-        except RenderError as error:
-            raise RenderError(*(f"point '{label}': {p}" for p in error.problems)) from error
-        points.setdefault(release.digest, (label, deployment, release))
-    folders = {digest: _write(d, r) if write else None for digest, (_, d, r) in points.items()}
-    if line.json:
-        records = [
-            {"point": label, **_rendered(release, folders[digest])} for digest, (label, _, release) in points.items()
-        ]
-        print(json.dumps(records, indent=1))
+        _print_records(points, folders)
     else:
-        show.points([(label, release, folders[digest]) for digest, (label, _, release) in points.items()])
+        show.points(list(zip(points, folders, strict=True)))
     return 0
 
 
-def _write(deployment: Deployment, release: Release) -> Path:
-    """Write a release into the target's folder and return where it lies.
-
-    Raises:
-        LaunchError: the folder cannot be written.
-    """
-    folder = Path(deployment.target.out) / release.name / release.digest
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in release.files:
-            path = folder / Path(file.path).name
-            path.touch(mode=file.mode)
-            path.write_text(file.text, encoding="utf-8")
-    except OSError as error:
-        raise LaunchError(
-            f"target.out={deployment.target.out}: cannot write {error.filename}: {error.strerror}"
-        ) from error
-    return folder
+def _print_records(items: Sequence[Prepared], folders: Sequence[Path | None]) -> None:
+    records: list[dict[str, Any]] = [
+        {
+            **({"point": item.label} if item.label else {}),
+            "deployment": item.release.name,
+            "digest": item.release.digest,
+            "argv": list(item.release.argv),
+            "env": dict(item.release.env),
+            "folder": str(folder) if folder else None,
+        }
+        for item, folder in zip(items, folders, strict=True)
+    ]
+    print(json.dumps(records, indent=1))

@@ -5,19 +5,23 @@ from __future__ import annotations
 import dataclasses
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException, MissingConfigException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
+from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher.compose import overrides as ov
 from launcher.compose.convert import to_deployment
-from launcher.compose.sources import Sources, check_environment, chosen_files
+from launcher.compose.sources import Sources, chosen_files, listed_groups
 from launcher.errors import ConfigError, nearest
 from launcher.paths import GROUPS, data_dir
 from launcher.schema import Deployment
@@ -25,83 +29,108 @@ from launcher.schema import Deployment
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hydra.core.config_search_path import ConfigSearchPath
+
+    from launcher.compose.layers import Layers
+
 _TOP_LEVEL = tuple(f.name for f in dataclasses.fields(Deployment))
 _NAME = re.compile(r"[a-z0-9_.]{1,64}")
 _DEFAULT_GROUPS = frozenset({"nccl", "model", "engine", "target"})
 
 
-def compose(texts: Sequence[str], environment: Mapping[str, str] | None = None) -> Deployment:
+@dataclass(frozen=True)
+class Composition:
+    """A composed deployment, where its values come from, and what the user should know about it."""
+
+    deployment: Deployment
+    sources: Sources
+    notes: tuple[str, ...] = ()
+
+
+def compose(texts: Sequence[str], layers: Layers, environment: Mapping[str, str] | None = None) -> Composition:
     """Compose one deployment.
 
     Args:
         texts: Hydra overrides; groups with or without ``+``, in any order.
-        environment: variables that never meet YAML or Hydra (``-e KEY=VALUE``); they win.
+        layers: search path.
+        environment: variables of the command line (``-e NAME=VALUE``); they win.
 
     Raises:
         ConfigError: something unknown, missing, contradictory or of the wrong type.
     """
-    with _hydra():
-        return _compose(texts, environment or {})
+    with _hydra(layers):
+        return _compose(texts, layers, environment or {})
 
 
 def compose_points(
-    texts: Sequence[str], environment: Mapping[str, str] | None = None
-) -> list[tuple[tuple[str, ...], Deployment]]:
+    texts: Sequence[str], layers: Layers, environment: Mapping[str, str] | None = None
+) -> list[tuple[tuple[str, ...], Composition]]:
     """Compose every point of a sweep, in the order of the comma lists.
 
     Returns:
-        Pairs of the point's override texts and its deployment.
+        Pairs of the point's override texts and its composition.
 
     Raises:
         ConfigError: as `compose`; names the point.
     """
-    points: list[tuple[tuple[str, ...], Deployment]] = []
-    with _hydra():
+    points: list[tuple[tuple[str, ...], Composition]] = []
+    with _hydra(layers):
         for point in ov.expand(texts):
             try:
-                points.append((point, _compose(point, environment or {})))
+                points.append((point, _compose(point, layers, environment or {})))
             except ConfigError as error:
                 label = " ".join(point)
                 raise ConfigError(*(f"point '{label}': {p}" for p in error.problems)) from error
     return points
 
 
+class _OwnLayers(SearchPathPlugin):
+    """Puts one's own folders before the packaged one; Hydra's own options only add behind it."""
+
+    folders: ClassVar[list[str]] = []
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for folder in self.folders:  # each stands right before what is packaged, so the first stays the first
+            search_path.prepend(provider="launch", path=f"file://{folder}", anchor="main")
+
+
 @contextmanager
-def _hydra() -> Iterator[None]:
+def _hydra(layers: Layers) -> Iterator[None]:
+    _OwnLayers.folders = [str(layer.path) for layer in layers.folders if layer.own]
+    Plugins.instance().register(_OwnLayers)
     GlobalHydra.instance().clear()
     with initialize_config_dir(version_base="1.3", config_dir=str(data_dir("conf"))):
         yield
 
 
-def _compose(texts: Sequence[str], environment: Mapping[str, str]) -> Deployment:
+def _compose(texts: Sequence[str], layers: Layers, environment: Mapping[str, str]) -> Composition:
     given = ov.read(texts, _TOP_LEVEL)
-    _check_options(given)
-    lines = [*_group_lines(given), *given.values]
+    _check_options(given, layers)
     try:
-        config = hydra_compose("config", overrides=lines, return_hydra_config=True)
+        config = hydra_compose("config", [*_group_lines(given, layers), *given.values], return_hydra_config=True)
         choices = {k: v for k, v in config.hydra.runtime.choices.items() if k in GROUPS}
+        sources = Sources(chosen_files(layers, choices), given.typed)
         OmegaConf.set_struct(config, value=False)
-        del config["hydra"]
+        # The environment is read from the files themselves: here YAML and OmegaConf would have altered it.
+        for key in ("hydra", "env"):
+            config.pop(key, None)
         data = cast("dict[str, Any]", OmegaConf.to_container(config, resolve=True))
     except (ConfigCompositionException, MissingConfigException, OmegaConfBaseException) as error:
         raise ConfigError(_plain(error)) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"a configuration file is no YAML: {' '.join(str(error).split())}") from error
-    sources = Sources(chosen_files([data_dir("conf")], choices), given.typed)
-    check_environment(sources.files)
-    _check_typed_environment(given.typed, data)
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(_broken_file(layers, error)) from error
+    env = {**sources.environment(), **given.environment}
+    data["env"] = {name: value for name, value in env.items() if value is not None} | dict(environment)
     deployment = to_deployment(data, sources.origin)
-    env = {**deployment.env, **environment}
-    deployment = dataclasses.replace(deployment, env=env)
     _check_name(deployment.name, sources)
-    return deployment
+    return Composition(deployment, sources, _notes(layers, choices))
 
 
-def _check_options(given: ov.Overrides) -> None:
+def _check_options(given: ov.Overrides, layers: Layers) -> None:
     """Refuse options that no file defines, each with the nearest that exists."""
     problems: list[str] = []
     for group, option in given.groups:
-        valid = sorted(p.stem for p in (data_dir("conf") / group).glob("*.yaml"))
+        valid = layers.options(group)
         if option not in valid:
             line = given.typed[group]
             hint = nearest(option, valid)
@@ -112,28 +141,23 @@ def _check_options(given: ov.Overrides) -> None:
         raise ConfigError(*problems)
 
 
-def _group_lines(given: ov.Overrides) -> list[str]:
+def _group_lines(given: ov.Overrides, layers: Layers) -> list[str]:
     """Return group choices as Hydra wants them: a plus where no defaults list names the group yet."""
     listed = set(_DEFAULT_GROUPS)
     for group, option in given.groups:
-        if group == "deployment":
-            text = (data_dir("conf") / group / f"{option}.yaml").read_text(encoding="utf-8")
-            listed |= set(re.findall(r"^\s*-\s*/(\w+)\s*:", text, re.MULTILINE))
+        hit = layers.find(f"{group}/{option}") if group == "deployment" else None
+        listed |= listed_groups(hit[1]) if hit else set()
     return [f"{'' if group in listed else '+'}{group}={option}" for group, option in given.groups]
 
 
-def _check_typed_environment(typed: Mapping[str, str], data: Mapping[str, Any]) -> None:
-    """Refuse ``env.X=VALUE`` whose text Hydra changed on its way (``1e3``, ``1_000``, ``true``)."""
-    problems: list[str] = []
-    for key, line in typed.items():
-        if not key.startswith("env.") or line.startswith("~"):
-            continue
-        name, text = key[4:], line.partition("=")[2]
-        value = (data.get("env") or {}).get(name)
-        if isinstance(value, int | float) and str(value) != text:
-            problems.append(f"override {line!r}: would arrive as {value}; use -e {name}={text}")
-    if problems:
-        raise ConfigError(*problems)
+def _notes(layers: Layers, choices: Mapping[str, str]) -> tuple[str, ...]:
+    """Announce every file of one's own that stands before another of the same name."""
+    notes: list[str] = []
+    for name in ("config", *(f"{group}/{option}" for group, option in choices.items() if option)):
+        hit, weaker = layers.find(name), layers.shadowed(name)
+        if hit and weaker:
+            notes.append(f"{hit[0].label}/{name}.yaml stands before the file of that name in {', '.join(weaker)}")
+    return tuple(notes)
 
 
 def _check_name(name: str, sources: Sources) -> None:
@@ -141,6 +165,23 @@ def _check_name(name: str, sources: Sources) -> None:
         raise ConfigError(
             f"{sources.origin('name')}name {name!r} must be of a-z, 0-9, '_' and '.', 64 at most: it names the unit"
         )
+
+
+def _broken_file(layers: Layers, error: Exception) -> str:
+    """Return file, line and reason of a file that cannot be read; Hydra does not say which it was."""
+    for layer in layers.folders:
+        for path in sorted(layer.path.rglob("*.y*ml")):
+            label = f"{layer.label}/{path.relative_to(layer.path)}"
+            try:
+                yaml.load(path.read_text(encoding="utf-8"), Loader=get_yaml_loader())  # noqa: S506 - Hydra's own, safe
+            except yaml.MarkedYAMLError as found:
+                mark = found.problem_mark or found.context_mark
+                return f"{label}{f':{mark.line + 1}' if mark else ''}: no valid YAML: {found.problem}"
+            except UnicodeDecodeError as found:
+                return f"{label}: no valid UTF-8 at byte {found.start}"
+            except (OSError, yaml.YAMLError) as found:
+                return f"{label}: {' '.join(str(found).split())}"
+    return f"a configuration file cannot be read: {error}"
 
 
 def _plain(error: Exception) -> str:

@@ -81,7 +81,7 @@ def _required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _convert_map(full: str, value: object, problems: list[str], origin: Callable[[str], str]) -> dict[str, Any]:
-    convert = {"nccl": _nccl, "env": _env}.get(full, _arg)
+    convert = {"nccl": _nccl, "env": _text}.get(full, _arg)
     result: dict[str, Any] = {}
     for raw_key, item in _mapping(value, "names and values").items():
         key = str(raw_key)
@@ -105,15 +105,9 @@ def _nccl(key: str, value: object) -> str | None:
     return nccl.canonical(key, value)
 
 
-def _env(key: str, value: object) -> str | None:
-    """Take text as it is, and the whole numbers that YAML cannot have changed."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    raise _Problem(f"must be text, but was read as {_shown(value)}: quote it, or use -e {key}=VALUE")
+def _text(_key: str, value: object) -> str:
+    """Take a variable as it is: the environment comes here as it was written."""
+    return str(value)
 
 
 def _arg(key: str, value: object) -> ArgValue:

@@ -26,11 +26,13 @@ class Overrides:
     Attributes:
         groups: option by group, in the order of `GROUPS`.
         values: overrides of single values, as Hydra text with ``++``, in the order typed.
+        environment: variables set by ``env.NAME=VALUE``; None takes one away.
         typed: what the user wrote, by key; for messages.
     """
 
     groups: tuple[tuple[str, str], ...]
     values: tuple[str, ...]
+    environment: dict[str, str | None]
     typed: dict[str, str]
 
 
@@ -88,6 +90,7 @@ def read(texts: Sequence[str], top_level: Sequence[str]) -> Overrides:
     """
     groups: dict[str, str] = {}
     values: list[str] = []
+    environment: dict[str, str | None] = {}
     typed: dict[str, str] = {}
     problems: list[str] = []
     for override in parse(texts):
@@ -99,12 +102,22 @@ def read(texts: Sequence[str], top_level: Sequence[str]) -> Overrides:
         typed[key] = line
         if key in GROUPS:
             groups[key] = str(override.value())
+        elif key.startswith("env."):
+            environment[key[4:]] = _variable(override, line)
         else:
             values.append(line if override.is_delete() else "++" + line.lstrip("+"))
     if problems:
         raise ConfigError(*problems)
     ordered = tuple((group, groups[group]) for group in GROUPS if group in groups)
-    return Overrides(groups=ordered, values=tuple(values), typed=typed)
+    return Overrides(groups=ordered, values=tuple(values), environment=environment, typed=typed)
+
+
+def _variable(override: Override, line: str) -> str | None:
+    """Return the text as typed: Hydra reads ``1e3`` as 1000.0; only its quotes are taken off."""
+    if override.is_delete():
+        return None
+    raw, value = line.partition("=")[2], override.value()
+    return value if isinstance(value, str) and raw.strip()[:1] in {"'", '"'} else raw
 
 
 def _problem(override: Override, line: str, key: str, typed: dict[str, str], top_level: Sequence[str]) -> str:

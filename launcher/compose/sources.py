@@ -1,4 +1,4 @@
-"""The configuration files behind a composition: where a key was set, and values that YAML would change."""
+"""The configuration files behind a composition: where a key was set, and the environment as it was written."""
 
 from __future__ import annotations
 
@@ -13,20 +13,28 @@ from launcher.errors import ConfigError
 from launcher.paths import GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from launcher.compose.layers import Layers
+
 _GLOBAL = re.compile(r"^#\s*@package\s+_global_\s*$", re.MULTILINE)
-_CANONICAL_INT = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file that took part, and the key under which its content lies ("" for the top)."""
+    """One file that took part.
+
+    Attributes:
+        package: the key under which its content lies ("" for the top).
+        label: the file's name in messages.
+        root: its YAML node; None for an empty file.
+    """
 
     path: Path
     package: str
     label: str
+    root: yaml.Node | None
 
 
 @dataclass(frozen=True)
@@ -36,81 +44,98 @@ class Sources:
     files: tuple[Source, ...]
     typed: Mapping[str, str]
 
-    def origin(self, key: str) -> str:
-        """Return ``override 'a=b': `` or ``conf/hw/x.yaml: `` for the strongest setting of a key, or ""."""
+    def origins(self, key: str) -> list[str]:
+        """Return everything that sets a key, strongest first: overrides, then files."""
         parts = key.split(".")
-        for depth in range(len(parts), 0, -1):
-            if typed := self.typed.get(".".join(parts[:depth])):
-                return f"override {typed!r}: "
-        for source in reversed(self.files):
-            inner = _within(key, source.package)
-            if inner is not None and _holds(source.path, inner):
-                return f"{source.label}: "
-        return ""
+        prefixes = [".".join(parts[:depth]) for depth in range(len(parts), 0, -1)]
+        typed = [f"override {self.typed[p]!r}" for p in prefixes if p in self.typed and p not in GROUPS]
+        files = [f"{s.label}" for s in reversed(self.files) if _sets(s, key)]
+        return typed + files
+
+    def origin(self, key: str) -> str:
+        """Return the strongest of `origins` as the begin of a message, or ""."""
+        return next((f"{origin}: " for origin in self.origins(key)), "")
+
+    def environment(self) -> dict[str, str]:
+        """Return the ``env:`` maps of the files, every value exactly as it was written.
+
+        YAML's own ideas (``on``, ``1e3``, ``12:30``) and interpolations alter nothing. A bare null takes a
+        variable of a weaker file away.
+
+        Raises:
+            ConfigError: a value that is a list or a map; names file and line.
+        """
+        result: dict[str, str] = {}
+        problems: list[str] = []
+        for source in self.files:
+            inner = _within("env", source.package)
+            env = _child(source.root, inner) if inner is not None else None
+            if env is not None and not isinstance(env, yaml.MappingNode) and not env.tag.endswith(":null"):
+                problems.append(f"{source.label}:{env.start_mark.line + 1}: env holds names and values")
+            for name, node in _entries(env):
+                if not isinstance(node, yaml.ScalarNode):
+                    line = node.start_mark.line + 1
+                    problems.append(f"{source.label}:{line}: env.{name} must be one value; quote it if it is text")
+                elif node.tag.endswith(":null"):
+                    result.pop(name, None)
+                else:
+                    result[name] = node.value
+        if problems:
+            raise ConfigError(*problems)
+        return result
 
 
-def chosen_files(folders: Sequence[Path], choices: Mapping[str, str]) -> tuple[Source, ...]:
+def chosen_files(layers: Layers, choices: Mapping[str, str]) -> tuple[Source, ...]:
     """Return the files of a composition, weakest first.
 
     Args:
-        folders: search path, first match wins.
+        layers: search path.
         choices: option by group, as Hydra reports them.
+
+    Raises:
+        ConfigError: a deployment file does not say that it speaks of all groups.
     """
     names = [("config", "")] + [(f"{g}/{choices[g]}", g) for g in GROUPS if choices.get(g)]
     found: list[Source] = []
     for name, group in names:
-        for folder in folders:
-            path = folder / f"{name}.yaml"
-            if path.is_file():
-                package = "" if _GLOBAL.search(path.read_text(encoding="utf-8")) else group
-                found.append(Source(path=path, package=package, label=f"{folder.name}/{name}.yaml"))
-                break
+        hit = layers.find(name)
+        if hit is None:
+            continue
+        layer, path = hit
+        text = path.read_text(encoding="utf-8")
+        root = yaml.compose(text, Loader=get_yaml_loader())
+        package = "" if _GLOBAL.search(text) else group
+        label = f"{layer.label}/{path.relative_to(layer.path)}"
+        if package == "deployment":
+            raise ConfigError(f"{label}: its first line must be: # @package _global_")
+        found.append(Source(path, package, label, root))
     return tuple(found)
 
 
-def check_environment(files: Sequence[Source]) -> None:
-    """Refuse unquoted values under ``env:`` that YAML reads as something else than their text.
+def listed_groups(path: Path) -> set[str]:
+    """Return the groups that a file's own defaults list chooses (not those that it overrides)."""
+    root = yaml.compose(path.read_text(encoding="utf-8"), Loader=get_yaml_loader())
+    defaults = _child(root, "defaults")
+    items = defaults.value if isinstance(defaults, yaml.SequenceNode) else []
+    keys = [key for item in items for key, _ in _entries(item)]
+    return {key.lstrip("/").split("@")[0] for key in keys if not key.startswith("override ")}
 
-    `on` would become "True", `1e3` "1000.0", `12:30` "750", `007` "7" (OmegaConf 2.3, tried).
 
-    Raises:
-        ConfigError: names file, line and key of each.
-    """
-    problems: list[str] = []
-    for source in files:
-        inner = _within("env", source.package)
-        if inner is None:
-            continue
-        with source.path.open(encoding="utf-8") as stream:
-            root = yaml.compose(stream, Loader=get_yaml_loader())
-        for key, node in _entries(_child(root, inner)):
-            if not isinstance(node, yaml.ScalarNode) or node.style is not None:
-                continue
-            is_int = node.tag.endswith(":int") and _CANONICAL_INT.fullmatch(node.value)
-            if not (node.tag.endswith((":str", ":null")) or is_int):
-                line = node.start_mark.line + 1
-                kind = node.tag.rsplit(":", maxsplit=1)[-1]
-                problems.append(
-                    f"{source.label}:{line}: env.{key}: YAML reads {node.value} as {kind}; quote it: '{node.value}'"
-                )
-    if problems:
-        raise ConfigError(*problems)
+def _sets(source: Source, key: str) -> bool:
+    inner = _within(key, source.package)
+    return inner is not None and _child(source.root, inner) is not None
 
 
 def _within(key: str, package: str) -> str | None:
     if not package:
         return key
+    if key == package:
+        return ""
     return key[len(package) + 1 :] if key.startswith(f"{package}.") else None
 
 
-def _holds(path: Path, key: str) -> bool:
-    with path.open(encoding="utf-8") as stream:
-        node = yaml.compose(stream, Loader=get_yaml_loader())
-    return _child(node, key) is not None
-
-
 def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    for part in key.split("."):
+    for part in key.split(".") if key else ():
         node = dict(_entries(node)).get(part)
     return node
 

@@ -12,7 +12,7 @@ from launcher.host.requests import apply_request, probe_request
 from launcher.host.transport import LocalTransport, Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from launcher.render import Release
     from launcher.schema import Deployment, Target
@@ -36,6 +36,7 @@ _CODES: dict[Outcome, int] = {
     "rolled back": 7,
     "unreachable": 5,
 }
+PENDING = 3
 _ORDER = (8, 7, 1, 6, 5, 4, 3, 0)
 
 
@@ -66,8 +67,13 @@ class Result:
         outcomes = {host.outcome for host in self.hosts}
         if "done" in outcomes and outcomes & {"rolled back", "failed", "refused", "locked", "unreachable"}:
             return 8
-        codes = {_CODES[outcome] for outcome in outcomes}
-        return next(code for code in _ORDER if code in codes or code == 0)
+        return worst(_CODES[outcome] for outcome in outcomes)
+
+
+def worst(codes: Iterable[int]) -> int:
+    """Return the exit code that wins where several apply, 0 for none."""
+    given = set(codes)
+    return next((code for code in _ORDER if code in given), 0)
 
 
 def transports(target: Target) -> list[Transport]:

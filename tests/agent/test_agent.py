@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from launcher.agent import knowledge, manifest, ports, processes
-from launcher.compose import compose
 from launcher.host import bundle
 from launcher.render import Release, render
+from tests.composing import compose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

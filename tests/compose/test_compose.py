@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from launcher.compose import compose, compose_points
 from launcher.errors import ConfigError
 from launcher.paths import data_dir
+from tests.composing import compose, compose_points
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +71,18 @@ def test_raw_environment_passes_unchanged(value: str) -> None:
     assert compose([], {"X": value}).env == {"X": value}
 
 
+TYPED = ["on", "1e3", "007", "12:30", "0x10", "true", "1_000", "1.10", "null", "[a,b]", "{a:1}", "${X}"]
+
+
+@pytest.mark.parametrize("value", TYPED)
+def test_typed_environment_passes_unchanged(value: str) -> None:
+    assert compose([f"env.X={value}"]).env == {"X": value}
+
+
+def test_quotes_of_a_typed_variable_are_hydras() -> None:
+    assert compose(["env.X='^lo,docker0'", 'env.Y=" a "']).env == {"X": "^lo,docker0", "Y": " a "}
+
+
 def test_one_host_needs_no_list() -> None:
     assert compose(["target=ssh", "target.hosts=gpu1"]).target.hosts == ("gpu1",)
 
@@ -98,8 +110,6 @@ REFUSED = {
     "grammar": (["nccl.socket_ifname=^lo"], ["cannot be read", "'nccl.socket_ifname=\"^lo\"'"]),
     "sweep without -m": (["nccl.algo=Ring,Tree"], ["add -m", "'nccl.algo=\"Ring,Tree\"'"]),
     "interpolation": (["name=${foo}"], ["foo", "not found"]),
-    "env by YAML": (["env.X=1e3"], ["1000.0", "-e X=1e3"]),
-    "env bool": (["env.X=true"], ["env.X", "-e X=true"]),
     "name": (["name=My-Server"], ["'My-Server'", "a-z"]),
     "hydra's own": (["hydra.run.dir=x"], ["'hydra'"]),
     "group removed": (["~spec"], ["cannot be removed"]),

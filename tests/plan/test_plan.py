@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from launcher.agent.manifest import parse
-from launcher.compose import compose
 from launcher.fleet.plan import HostPlan, arguments, plan_host
 from launcher.fleet.rollout import HostResult, Outcome, Result
 from launcher.host.requests import sha256, shared_files
 from launcher.render import Release, render
+from tests.composing import compose
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from launcher.agent.manifest import parse
-from launcher.compose import compose
 from launcher.errors import RenderError
 from launcher.render import Release, render
+from tests.composing import compose
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BASELINE = (
     "/opt/sglang/bin/python -m sglang.launch_server --model-path /mnt/models/Kimi-K2.5 --trust-remote-code"
@@ -118,24 +123,19 @@ def test_refused_at_render(words: list[str], env: dict[str, str], part: str) -> 
     assert part in str(caught.value)
 
 
-def test_the_same_deployment_gives_the_same_bytes_in_another_process() -> None:
-    code = (
-        "from launcher.compose import compose; from launcher.render import render;"
-        "print('\\0'.join(f.text for f in render(compose(['+hw=rtx6000x8'])).files), end='')"
-    )
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert runs[0] == runs[1] == "\0".join(f.text for f in rendered("+hw=rtx6000x8").files)
+def test_the_same_deployment_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    for seed in ("1", "2"):
+        words = [sys.executable, "-m", "launcher", "+hw=rtx6000x8", f"target.out={tmp_path / seed}"]
+        subprocess.run(words, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True)
+    one, two = ({p.name: p.read_bytes() for p in (tmp_path / seed).glob("*/*/*")} for seed in ("1", "2"))
+    assert one == two
+    assert one["launch-kimi_k2_5_int4.service"].decode() == rendered("+hw=rtx6000x8").unit.text
 
 
 SAME = {
     "order": ["+spec=off"],
     "where it goes": ["target=ssh", "target.hosts=[a]"],
-    "facts about hardware": ["hw.gpu_memory_gib=97"],
+    "facts about hardware": ["hw.gpu_memory_gb=97"],
     "the host's interpreter": ["target.python=/usr/bin/python3.12"],
 }
 
