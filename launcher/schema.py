@@ -19,11 +19,18 @@ class Hardware:
     """The GPUs of one host. Rules about hardware stay silent where a fact is not said."""
 
     name: str = "unknown"
+    # As nvidia-smi prints it, or the part that all variants of the board share.
     gpu: str = ""
     gpu_count: int = 0
-    gpu_memory_gib: int = 0
+    # Of one GPU, as the data sheet prints it. Nominal: in GiB, nvidia-smi shows up to 7 % less.
+    gpu_memory_gb: int = 0
     interconnect: Literal["unknown", "pcie", "nvlink"] = "unknown"
     pcie_generation: int = 0
+    # Whether one GPU can reach another's memory directly with the driver as NVIDIA ships it.
+    p2p: Literal["unknown", "possible", "impossible"] = "unknown"
+    numa_nodes: int = 0
+    # Of one GPU, in watts, as it leaves the factory.
+    power_limit_w: int = 0
 
 
 @dataclass(frozen=True)
@@ -34,18 +41,29 @@ class Model:
     path: str
     served_name: str = ""
     trust_remote_code: bool = False
+    # The degree that the model is served with; the engine takes it over unless told otherwise.
     tensor_parallel: int = 1
+    # Highest degree that its weights can be cut into, where that is less than its heads allow.
+    max_tensor_parallel: int = 0
+    # Type of the weights: int4, mxfp4, fp8, bf16.
     quantization: str = ""
     layers: int = 0
     hidden_size: int = 0
+    # A degree has to divide them.
+    attention_heads: int = 0
+    # Heads in the cache; 1 for latent attention (MLA). A degree above them copies the cache.
+    kv_heads: int = 0
+    # In one forward pass with tensor parallelism.
     allreduces_per_layer: int = 0
+    # Layers of its own for multi-token prediction, which `spec=mtp` drafts with.
+    mtp: Literal["unknown", "present", "absent"] = "unknown"
 
 
 @dataclass(frozen=True)
 class Speculation:
     """Speculative decoding; ``steps`` are draft steps a cycle, ``draft_tokens`` tokens a verify step."""
 
-    method: Literal["off", "eagle3", "ngram"] = "off"
+    method: Literal["off", "eagle3", "ngram", "mtp"] = "off"
     steps: int = 0
     topk: int = 0
     draft_tokens: int = 0
@@ -67,6 +85,8 @@ class Engine:
     port: int = 8000
     tensor_parallel: int = 1
     memory_fraction: float = 0.0
+    # Indices of the host's GPUs (CUDA_VISIBLE_DEVICES); empty: all of them.
+    gpus: tuple[str, ...] = ()
     working_directory: str = ""
     args: Mapping[str, ArgValue] = field(default_factory=dict)
 
@@ -79,8 +99,22 @@ class Unit:
     start_timeout: int = 1800
     stop_timeout: int = 120
     restart_delay: int = 10
+    # A slice of one's own, below launch.slice: launch-NAME.slice.
+    slice: str = "launch.slice"
     # Empty: the journal. Else a file that both streams are appended to.
     log_file: str = ""
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Values that no file of the configuration holds: where each is read on the deploying side.
+
+    A source is ``file:PATH`` or ``command:COMMAND``. ``env`` are variables of the server, ``args`` flags that it
+    takes only on its command line; these reach it through a configuration file that only its user can read.
+    """
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    args: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,5 +148,6 @@ class Deployment:
     nccl: Mapping[str, str] = field(default_factory=dict)
     spec: Speculation = field(default_factory=Speculation)
     unit: Unit = field(default_factory=Unit)
+    secrets: Secrets = field(default_factory=Secrets)
     target: Target = field(default_factory=Target)
     env: Mapping[str, str] = field(default_factory=dict)

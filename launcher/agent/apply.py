@@ -37,7 +37,7 @@ def apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     Args:
         request: ``unit``, ``files`` (environment file, manifest, unit, in this order), ``shared`` (agent and the
             units that are the same for every deployment), ``command`` (ExecStart as it must be loaded),
-            ``needs``, ``restart`` (whether the server must be restarted), ``timeouts`` (seconds).
+            ``secrets`` (files), ``needs``, ``restart`` (whether the server must be restarted), ``timeouts`` (seconds).
         emit: called with a line of progress.
 
     Returns:
@@ -71,6 +71,7 @@ def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     if lacking:
         return {"outcome": "refused", "message": "the host is not ready", "evidence": lacking}
     old = read_text(unit_file["path"])
+    old_secrets = {entry["path"]: read_text(entry["path"]) for entry in request["secrets"]}
     before = systemd.properties(unit)
     begin = time.time()
     try:
@@ -84,6 +85,9 @@ def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
             "evidence": getattr(error, "lines", []),
         }
     try:
+        for entry in request["secrets"]:
+            files.folder(os.path.dirname(entry["path"]), 0o700, "root")
+            files.write(entry)
         files.write(unit_file)
         _load(request)
         if request["restart"]:
@@ -93,6 +97,7 @@ def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     except (OSError, systemd.SystemdError, ApplyError) as error:
         evidence = list(getattr(error, "lines", [])) or systemd.journal(unit, begin)
         emit("putting back what was there before")
+        _put_secrets_back(request, old_secrets)
         return {**_put_back(request, old, before, emit), "message": str(error), "evidence": evidence}
     return {"outcome": "done", "message": "", "evidence": [], "proof": proof}
 
@@ -185,6 +190,15 @@ def _prove(request: Dict[str, Any]) -> Dict[str, Any]:
     if verdict.contradictions:
         raise ApplyError("processes do not carry the release", verdict.contradictions)
     return {"digest": manifest["digest"], "main": int(state["MainPID"]), **verdict._asdict()}
+
+
+def _put_secrets_back(request: Dict[str, Any], old: Dict[str, Optional[str]]) -> None:
+    for entry in request["secrets"]:
+        text = old[entry["path"]]
+        if text is None:
+            files.remove(entry["path"])
+        else:
+            files.write({**entry, "text": text})
 
 
 def _put_back(request: Dict[str, Any], old: Optional[str], before: Dict[str, Any], emit: Emit) -> Dict[str, Any]:

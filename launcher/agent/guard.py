@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any, Dict, List, NoReturn
 
-from . import knowledge, ports
+from . import credentials, knowledge, ports
 from .manifest import ManifestError, compare, load
 from .processes import read_process
 
@@ -60,6 +60,11 @@ def guard(path: str, argv: List[str]) -> NoReturn:
         refuse(*problems)
     for name in odd:
         say(f"warning: {name} is in the environment and not from the release", level=4)
+    try:
+        env.update(credentials.environment(manifest))
+        credentials.write_arguments(manifest, env.get("RUNTIME_DIRECTORY", ""))
+    except (credentials.CredentialError, OSError) as error:
+        refuse(str(error))
     _wait_for_port(manifest)
     say(f"guard: release {manifest['digest']} complete, {len(manifest['env'])} variables; starting {argv[0]}")
     try:

@@ -34,7 +34,7 @@ def extras(env: Mapping[str, str], manifest: Mapping[str, Any], *, own: bool) ->
     refused: List[str] = []
     odd: List[str] = []
     for name in sorted(env):
-        if name in manifest["env"] or not watched(name):
+        if name in manifest["env"] or name in manifest.get("secrets", {}).get("env", []) or not watched(name):
             continue
         allowed = known.get(name, []) if name in known else []
         if name in known and (allowed is None or env[name] in allowed):

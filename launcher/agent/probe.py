@@ -11,13 +11,13 @@ import socket
 import stat
 from typing import Any, Dict, List, Optional
 
-from . import systemd
+from . import credentials, systemd
 from .manifest import ManifestError, parse
+from .neighbours import POINTER, conflicts, deployed
 from .processes import judge, read_bytes, read_process, unit_processes
 
 #: Older ones read quotes in environment files differently and know no LoadCredential=.
 OLDEST_SYSTEMD = 247
-_POINTER = re.compile(r"^EnvironmentFile=(/etc/launch/[^/\n]+/([0-9a-f]{16})\.env)$", re.MULTILINE)
 
 
 def probe(request: Dict[str, Any]) -> Dict[str, Any]:
@@ -25,7 +25,7 @@ def probe(request: Dict[str, Any]) -> Dict[str, Any]:
 
     Args:
         request: ``unit`` (name), ``paths`` (files whose state is wanted), ``needs`` (user and programs that the
-            release will need).
+            release will need), ``secrets`` (names, their folder, and the nonce of their fingerprints).
     """
     unit = request["unit"]
     files = {path: file_state(path) for path in request["paths"]}
@@ -40,7 +40,8 @@ def probe(request: Dict[str, Any]) -> Dict[str, Any]:
         "files": files,
         "unit": {"text": text, "loaded": loaded},
         "applied": applied,
-        "running": _running(loaded),
+        "running": _running(loaded, request["secrets"]),
+        "secrets": _stored(request["secrets"]),
         "problems": problems(request["needs"]),
     }
 
@@ -87,16 +88,13 @@ def problems(needs: Dict[str, Any]) -> List[str]:
     for key, path in needs["folders"].items():
         if not os.path.isdir(path):
             found.append(f"the folder {path} does not exist (for {key})")
-    return found
+    return found + conflicts(needs, deployed())
 
 
 def _applied(text: Optional[str]) -> Optional[Dict[str, Any]]:
     """Return the release that the unit file on disk points to."""
-    found = _POINTER.search(text or "")
-    if not found:
-        return None
-    manifest_path = found.group(1)[: -len(".env")] + ".json"
-    return {"digest": found.group(2), "manifest": manifest_at(manifest_path)}
+    found = POINTER.search(text or "")
+    return {"digest": found.group(2), "manifest": manifest_at(found.group(1) + ".json")} if found else None
 
 
 def manifest_at(path: str) -> Optional[Dict[str, Any]]:
@@ -107,7 +105,13 @@ def manifest_at(path: str) -> Optional[Dict[str, Any]]:
         return None
 
 
-def _running(loaded: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+def _stored(wanted: Dict[str, Any]) -> Dict[str, str]:
+    """Return a keyed fingerprint of each secret that lies on this host, "" for those that do not."""
+    folder, nonce = wanted["folder"], wanted["nonce"]
+    return {i: credentials.fingerprint(nonce, read_bytes(os.path.join(folder, i))) for i in wanted["ids"]}
+
+
+def _running(loaded: Dict[str, Any], wanted: Dict[str, Any]) -> Optional[Dict[str, Any]]:
     """Return what the main process carries and how all processes compare with it."""
     main = int(loaded.get("MainPID", 0))
     process = read_process(main) if main else None
@@ -118,4 +122,7 @@ def _running(loaded: Dict[str, Any]) -> Optional[Dict[str, Any]]:
     path = f"/etc/launch/{env.get('LAUNCH_DEPLOYMENT', '')}/{digest}.json"
     manifest = manifest_at(path) if re.fullmatch("[0-9a-f]{16}", digest) else None
     verdict = judge(list(unit_processes(loaded["ControlGroup"])), manifest, main)._asdict() if manifest else None
-    return {"main": main, "digest": digest, "manifest": manifest, "verdict": verdict}
+    secrets = {
+        i: credentials.fingerprint(wanted["nonce"], os.fsencode(env[i]) if i in env else None) for i in wanted["ids"]
+    }
+    return {"main": main, "digest": digest, "manifest": manifest, "verdict": verdict, "secrets": secrets}

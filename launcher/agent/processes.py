@@ -111,6 +111,7 @@ def judge(processes: "Iterator[Process] | List[Process]", manifest: Mapping[str,
     contradictions: List[str] = []
     unknown: List[str] = []
     odd: List[str] = []
+    secrets = manifest.get("secrets", {}).get("env", [])
     for process in processes:
         pids.append(process.pid)
         label = f"process {process.pid} ({process.title[:60]})"
@@ -119,6 +120,8 @@ def judge(processes: "Iterator[Process] | List[Process]", manifest: Mapping[str,
         if process.env is None:
             continue
         contradictions += [f"{label}: {line}" for line in compare(process.env, manifest, cut=process.cut)]
+        if not process.cut:
+            contradictions += [f"{label}: the secret {name} is missing" for name in secrets if name not in process.env]
         refused, strange = knowledge.extras(process.env, manifest, own=True)
         if process.pid == main:
             contradictions += [f"{label}: {name} is set, but the release does not set it" for name in refused]

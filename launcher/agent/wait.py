@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any, Dict, Optional, Tuple
 
-from . import ports
+from . import credentials, ports
 from .guard import REFUSAL_FILE, say
 from .manifest import ManifestError, load
 from .processes import Verdict, cgroup_of, cgroup_pids, judge, read_bytes, unit_processes
@@ -79,7 +79,7 @@ def wait_until_ready(manifest: Dict[str, Any], main: int, deadline: float) -> No
             raise NotReadyError(f"the server ended during its start (process {main}); its last lines stand above")
         if time.monotonic() > deadline:
             raise NotReadyError(f"port {manifest['port']} did not get ready in time: {last}")
-        last = _look(manifest, cgroup)
+        last = _look(manifest, cgroup, credentials.api_key(manifest, main))
         if not last:
             return
         time.sleep(0.5)
@@ -91,37 +91,40 @@ def start_time(pid: int) -> Optional[bytes]:
     return fields[19] if len(fields) > 19 and fields[0] not in (b"Z", b"X") else None
 
 
-def _look(manifest: Dict[str, Any], cgroup: str) -> str:
+def _look(manifest: Dict[str, Any], cgroup: str, key: str) -> str:
     """Return what is still missing, "" when the server is ready."""
     inodes = ports.listening(manifest["port"])
     if not inodes:
         return "nothing listens on its port yet"
     if not ports.owner(inodes, cgroup_pids(cgroup)):
         return "another process listens on its port"
-    status, text = request(manifest, "GET", "/health")
+    status, text = request(manifest, key, "GET", "/health")
     if status != 200:
         return f"/health answers {status or text}"
-    return _complete(manifest)
+    return _complete(manifest, key)
 
 
-def _complete(manifest: Dict[str, Any]) -> str:
-    status, text = request(manifest, "GET", "/v1/models")
+def _complete(manifest: Dict[str, Any], key: str) -> str:
+    status, text = request(manifest, key, "GET", "/v1/models")
     try:
         model = json.loads(text)["data"][0]["id"]
     except (ValueError, LookupError, TypeError):
         return f"/v1/models answers {status or text}"
     body = json.dumps({"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0})
-    status, text = request(manifest, "POST", "/v1/completions", body)
+    status, text = request(manifest, key, "POST", "/v1/completions", body)
     return "" if status == 200 else f"/v1/completions answers {status or text}"
 
 
-def request(manifest: Dict[str, Any], method: str, path: str, body: str = "") -> Tuple[int, str]:
+def request(manifest: Dict[str, Any], key: str, method: str, path: str, body: str = "") -> Tuple[int, str]:
     """Ask the server; return status and text, or 0 and the reason."""
     host = manifest["host"]
     address = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    headers = {"Content-Type": "application/json"} if body else {}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
     connection = http.client.HTTPConnection(address, manifest["port"], timeout=ANSWER_SECONDS)
     try:
-        connection.request(method, path, body or None, {"Content-Type": "application/json"} if body else {})
+        connection.request(method, path, body or None, headers)
         answer = connection.getresponse()
         return answer.status, answer.read().decode("utf-8", "replace")
     except (OSError, http.client.HTTPException) as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from launcher.compose import Composition, Layers, compose, compose_points, find_layers
 from launcher.errors import ConfigError, LaunchError, RenderError
+from launcher.fleet import placement
 from launcher.render import Release, render
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def prepare(line: CommandLine) -> list[Prepared]:
     doubles = sorted({name for name in names if names.count(name) > 1})
     if doubles:
         raise ConfigError(f"two deployments would be called {', '.join(doubles)}: give each file a name: of its own")
+    placement.check([item.deployment for item in prepared])
     return prepared
 
 

@@ -12,6 +12,7 @@ from launcher.cli import show
 from launcher.cli.prepare import Prepared, layers, prepare, prepare_points, write
 from launcher.errors import ConfigError, PendingError
 from launcher.fleet import rollout
+from launcher.host import secret_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +44,8 @@ def status(line: CommandLine) -> int:
         deployment = item.deployment
         if deployment.target.kind == "render":
             raise ConfigError("no host is named: add target=local, or target=ssh 'target.hosts=[HOST]'")
-        seen = rollout.look(deployment, item.release, rollout.transports(deployment.target), _progress(line))
+        ways, secrets = rollout.transports(deployment.target), secret_values.read(deployment)
+        seen = rollout.look(deployment, item.release, ways, secrets, _progress(line))
         results.append(rollout.Result(deployment.name, item.release.digest, seen))
     if line.json:
         print(json.dumps([show.record(result) for result in results], indent=1))
@@ -60,14 +62,15 @@ def run(line: CommandLine) -> int:
     if len(prepared) != 1:
         raise ConfigError("run takes one deployment")
     release = prepared[0].release
-    from launcher.host.foreground import environment, replace_process
+    from launcher.host import foreground
 
-    env, dropped = environment(os.environ, release)
+    values = secret_values.read(prepared[0].deployment).reveal()
+    env, dropped = foreground.environment(os.environ, release, values)
     for name in dropped:
         print(f"launch: {name} of this shell is not passed on: the configuration does not set it", file=sys.stderr)
     print(f"launch: release {release.digest}: {shlex.join(release.argv)}", file=sys.stderr)
     sys.stdout.flush()
-    replace_process(release, env)
+    foreground.replace_process(release, env, values)
 
 
 def explain(line: CommandLine) -> int:
@@ -127,9 +130,9 @@ def _deploy(line: CommandLine, *, apply: bool) -> int:
 
 def _deploy_one(line: CommandLine, item: Prepared, *, apply: bool) -> int:
     deployment, release = item.deployment, item.release
-    ways = rollout.transports(deployment.target)
+    ways, secrets = rollout.transports(deployment.target), secret_values.read(deployment)
     progress = _progress(line)
-    seen = rollout.look(deployment, release, ways, progress)
+    seen = rollout.look(deployment, release, ways, secrets, progress)
     if not line.json:
         show.plan(release, seen)
     result = rollout.Result(deployment.name, release.digest, seen)
@@ -137,7 +140,7 @@ def _deploy_one(line: CommandLine, item: Prepared, *, apply: bool) -> int:
         return _finish(line, result, changed=False)
     if not line.yes and not _confirmed(line):
         raise PendingError("changes are pending, nothing was changed; confirm with --yes")
-    done = rollout.change(deployment, release, ways, seen, progress)
+    done = rollout.change(deployment, release, ways, seen, secrets, progress)
     return _finish(line, rollout.Result(deployment.name, release.digest, done), changed=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -81,7 +82,7 @@ def _required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _convert_map(full: str, value: object, problems: list[str], origin: Callable[[str], str]) -> dict[str, Any]:
-    convert = {"nccl": _nccl, "env": _text}.get(full, _arg)
+    convert = {"nccl": _nccl, "env": _text, "secrets.env": _source, "secrets.args": _source}.get(full, _arg)
     result: dict[str, Any] = {}
     for raw_key, item in _mapping(value, "names and values").items():
         key = str(raw_key)
@@ -108,6 +109,15 @@ def _nccl(key: str, value: object) -> str | None:
 def _text(_key: str, value: object) -> str:
     """Take a variable as it is: the environment comes here as it was written."""
     return str(value)
+
+
+def _source(key: str, value: object) -> str:
+    """Take where a secret comes from; a value that looks like the secret itself is not repeated."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
+        raise _Problem("is no name: letters, digits and '_'")
+    if not isinstance(value, str) or not re.match(r"(file|command):.", value):
+        raise _Problem("must say where the value comes from: file:PATH or command:COMMAND, never the value itself")
+    return value
 
 
 def _arg(key: str, value: object) -> ArgValue:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Change:
     """One difference; ``old`` or ``new`` is None where the thing is not there."""
 
-    kind: Literal["variable", "argument", "unit", "file", "service"]
+    kind: Literal["variable", "argument", "unit", "secret", "file", "service"]
     name: str
     old: str | None
     new: str | None
@@ -50,12 +50,23 @@ class HostPlan:
         return not self.changes and not self.restart
 
 
-def plan_host(host: str, release: Release, observation: Mapping[str, Any]) -> HostPlan:
-    """Compare a release with what a probe saw."""
+def plan_host(
+    host: str, release: Release, observation: Mapping[str, Any], secrets: Mapping[str, str] | None = None
+) -> HostPlan:
+    """Compare a release with what a probe saw.
+
+    Args:
+        host: its name.
+        release: what is wanted.
+        observation: what is there.
+        secrets: keyed fingerprints of the wanted secrets, by name.
+    """
+    wanted = secrets or {}
     running, applied = observation["running"], observation["applied"]
     base = (running or {}).get("manifest") or (applied or {}).get("manifest")
     changes = [
         *_release_changes(base, release),
+        *_secret_changes(observation["secrets"], wanted),
         *_file_changes(observation["files"], release),
         *_service_changes(observation["unit"]["loaded"], observation["files"], release),
     ]
@@ -64,7 +75,7 @@ def plan_host(host: str, release: Release, observation: Mapping[str, Any]) -> Ho
         host=host,
         digest=release.digest,
         changes=tuple(changes),
-        restart=_restart_reason(release, observation),
+        restart=_restart_reason(release, observation) or _stale_secret(observation, wanted),
         running=(running or {}).get("digest", ""),
         problems=tuple(observation["problems"]),
         notes=tuple(f"drop-in of somebody else: {path}" for path in drop_ins),
@@ -80,6 +91,23 @@ def _release_changes(base: Mapping[str, Any] | None, release: Release) -> list[C
         *_differences("variable", old_env, release.env),
         *_differences("unit", old_unit, release.settings),
     ]
+
+
+def _secret_changes(stored: Mapping[str, str], wanted: Mapping[str, str]) -> list[Change]:
+    return [
+        Change("secret", name, "another value" if stored.get(name) else None, "the value from its source")
+        for name, mark in wanted.items()
+        if stored.get(name) != mark
+    ]
+
+
+def _stale_secret(observation: Mapping[str, Any], wanted: Mapping[str, str]) -> str:
+    """Return why the running server needs a restart to get its secrets; flags can only be compared on disk."""
+    for name, mark in wanted.items():
+        seen = observation["secrets" if name.startswith("arg.") else "running"]
+        if (seen if name.startswith("arg.") else seen["secrets"]).get(name) != mark:
+            return f"restart: the secret {name} has changed"
+    return ""
 
 
 def _differences(

@@ -14,6 +14,7 @@ from launcher.host.transport import LocalTransport, Transport
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from launcher.host.secret_values import SecretValues
     from launcher.render import Release
     from launcher.schema import Deployment, Target
 
@@ -97,10 +98,14 @@ def transports(target: Target) -> list[Transport]:
 
 
 def look(
-    deployment: Deployment, release: Release, ways: Sequence[Transport], progress: Progress
+    deployment: Deployment,
+    release: Release,
+    ways: Sequence[Transport],
+    secrets: SecretValues,
+    progress: Progress,
 ) -> tuple[HostResult, ...]:
     """Probe every host at the same time and plan; one round trip a host, nothing is changed."""
-    request = probe_request(release, deployment)
+    request = probe_request(release, deployment, secrets)
 
     def one(way: Transport) -> HostResult:
         try:
@@ -109,7 +114,7 @@ def look(
             return HostResult(way.host, "unreachable", message=error.message)
         except HostError as error:
             return HostResult(way.host, "refused", message=error.message)
-        plan = plan_host(way.host, release, observation)
+        plan = plan_host(way.host, release, observation, secrets.fingerprints)
         if plan.problems:
             return HostResult(way.host, "refused", plan, "the host is not ready", plan.problems)
         if plan.in_sync:
@@ -124,6 +129,7 @@ def change(
     release: Release,
     ways: Sequence[Transport],
     seen: Sequence[HostResult],
+    secrets: SecretValues,
     progress: Progress,
 ) -> tuple[HostResult, ...]:
     """Apply to every host that is pending; one round trip a host."""
@@ -132,7 +138,7 @@ def change(
         before = next(r for r in seen if r.host == way.host)
         if before.outcome != "pending" or before.plan is None:
             return before
-        request = apply_request(release, deployment, restart=bool(before.plan.restart))
+        request = apply_request(release, deployment, secrets, restart=bool(before.plan.restart))
         try:
             answer = way.call(request, lambda text: progress(way.host, text))
         except UnreachableError as error:

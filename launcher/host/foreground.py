@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from launcher.catalogue import environment as known
@@ -13,29 +16,47 @@ if TYPE_CHECKING:
 
     from launcher.render import Release
 
+_ARGUMENT = "arg."
 
-def environment(base: Mapping[str, str], release: Release) -> tuple[dict[str, str], list[str]]:
+
+def environment(
+    base: Mapping[str, str], release: Release, secrets: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
     """Return the environment to start the server with, and the settings of the shell that are left out of it.
 
     A setting that the guard would refuse under systemd is not passed on; everything else of the shell is.
     """
-    prefixes = known.watched_prefixes()
+    prefixes = tuple(known.watched_prefixes())
+    own = {name: value for name, value in secrets.items() if not name.startswith(_ARGUMENT)}
     dropped = sorted(
         name
         for name in base
-        if name not in release.env and (name in known.settings() or name.startswith(tuple(prefixes)))
+        if name not in release.env and name not in own and (name in known.settings() or name.startswith(prefixes))
     )
     kept = {name: value for name, value in base.items() if name not in dropped}
-    return {**kept, **release.env}, dropped
+    return {**kept, **release.env, **own}, dropped
 
 
-def replace_process(release: Release, env: Mapping[str, str]) -> NoReturn:
+def replace_process(release: Release, env: Mapping[str, str], secrets: Mapping[str, str]) -> NoReturn:
     """Become the server, so that signals and exit code pass through.
 
     Raises:
         LaunchError: the program cannot be started.
     """
+    argv = list(release.argv)
+    arguments = {name[len(_ARGUMENT) :]: value for name, value in secrets.items() if name.startswith(_ARGUMENT)}
+    if arguments:
+        argv[-1] = _secrets_file(arguments)
     try:
-        os.execve(release.argv[0], list(release.argv), dict(env))  # noqa: S606 - the point of `launch run`
+        os.execve(argv[0], argv, dict(env))  # noqa: S606 - the point of `launch run`
     except OSError as error:
-        raise LaunchError(f"engine.python={release.argv[0]} cannot be started: {error.strerror}") from error
+        raise LaunchError(f"engine.python={argv[0]} cannot be started: {error.strerror}") from error
+
+
+def _secrets_file(arguments: Mapping[str, str]) -> str:
+    """Write secret flags where only this user can read them, in memory and gone with the session or the machine."""
+    folder = tempfile.mkdtemp(prefix="launch-", dir=os.environ.get("XDG_RUNTIME_DIR") or "/dev/shm")  # noqa: S108
+    path = Path(folder) / "secrets.yaml"
+    path.touch(mode=0o600)
+    path.write_text("".join(f"{key.replace('_', '-')}: {json.dumps(value)}\n" for key, value in arguments.items()))
+    return str(path)

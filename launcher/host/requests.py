@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.host import bundle
 from launcher.paths import data_dir
-from launcher.render.release import UNITS, File, Release
+from launcher.render.release import ETC, UNITS, File, Release
 from launcher.render.unit import AGENT_PATH, guard_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from launcher.host.secret_values import SecretValues
     from launcher.schema import Deployment
 
 
@@ -31,17 +30,23 @@ def sha256(file: File) -> str:
     return hashlib.sha256(file.text.encode()).hexdigest()
 
 
-def probe_request(release: Release, deployment: Deployment) -> dict[str, Any]:
-    """Return the request for one look."""
+def probe_request(release: Release, deployment: Deployment, secrets: SecretValues) -> dict[str, Any]:
+    """Return the request for one look; of secrets only names and the key of their fingerprints go with it."""
     return {
         "verb": "probe",
         "unit": release.unit_name,
         "paths": [file.path for file in (*release.files, *shared_files())],
-        "needs": _needs(deployment),
+        "needs": needs(deployment),
+        "secrets": {"folder": secrets_folder(release), "nonce": secrets.nonce, "ids": secrets.ids},
     }
 
 
-def apply_request(release: Release, deployment: Deployment, *, restart: bool) -> dict[str, Any]:
+def secrets_folder(release: Release) -> str:
+    """Return where a deployment's secrets lie on a host; root alone may look into it."""
+    return f"{ETC}/{release.name}/secrets"
+
+
+def apply_request(release: Release, deployment: Deployment, secrets: SecretValues, *, restart: bool) -> dict[str, Any]:
     """Return the request that brings a release into service."""
     words = guard_words(deployment.target.python, release.manifest.path)
     return {
@@ -51,7 +56,10 @@ def apply_request(release: Release, deployment: Deployment, *, restart: bool) ->
         "shared": [_entry(file) for file in shared_files()],
         # Over D-Bus the command is after specifiers and before variables.
         "command": [*words, *(word.replace("$", "$$") for word in release.argv)],
-        "needs": _needs(deployment),
+        "secrets": [
+            _entry(File(f"{secrets_folder(release)}/{id_}", value, 0o600)) for id_, value in secrets.reveal().items()
+        ],
+        "needs": needs(deployment),
         "restart": restart,
         "timeouts": {"start": deployment.unit.start_timeout, "stop": deployment.unit.stop_timeout},
     }
@@ -61,7 +69,8 @@ def _entry(file: File) -> dict[str, Any]:
     return {"path": file.path, "text": file.text, "mode": file.mode, "group": file.group}
 
 
-def _needs(deployment: Deployment) -> Mapping[str, Any]:
+def needs(deployment: Deployment) -> dict[str, Any]:
+    """Return what a host must have, and must have free, for a deployment."""
     folders = {}
     if deployment.engine.working_directory:
         folders["engine.working_directory"] = deployment.engine.working_directory
@@ -71,4 +80,8 @@ def _needs(deployment: Deployment) -> Mapping[str, Any]:
         "user": deployment.engine.user,
         "programs": {"engine.python": deployment.engine.python, "target.python": deployment.target.python},
         "folders": folders,
+        "name": deployment.name,
+        "port": deployment.engine.port,
+        "gpus": list(deployment.engine.gpus),
+        "memory_fraction": deployment.engine.memory_fraction,
     }

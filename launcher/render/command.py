@@ -25,16 +25,31 @@ def argv(deployment: Deployment) -> tuple[str, ...]:
     build = {"sglang": _sglang, "vllm": _vllm}[deployment.engine.name]
     own = build(deployment)
     extra = _extra(deployment)
-    flags = {a for a in own if a.startswith("--")}
+    flags = {a for a in own if a.startswith("--")} | ({"--config"} if deployment.secrets.args else set())
     problems = [
         f"engine.args.{key}: {flag} is already set by the deployment's own keys; set it there"
         for key, flag in ((k, _flag(k)) for k in deployment.engine.args)
         if flag in flags
     ]
+    given = {_flag(key) for key, value in deployment.engine.args.items() if value not in (None, False)} | flags
+    problems += [
+        f"secrets.args.{key}: {_flag(key)} is set in clear as well: take it out of there"
+        for key in deployment.secrets.args
+        if _flag(key) in given
+    ]
     if problems:
         raise RenderError(*problems)
     speculation = {"sglang": _sglang_speculation, "vllm": _vllm_speculation}[deployment.engine.name]
-    return (deployment.engine.python, *own, *extra, *speculation(deployment))
+    secret = ["--config", secrets_file(deployment.name)] if deployment.secrets.args else []
+    return (deployment.engine.python, *own, *extra, *speculation(deployment), *secret)
+
+
+def secrets_file(name: str) -> str:
+    """Return the file from which the engine reads its secret flags; the guard writes it at each start.
+
+    Both engines merge ``--config FILE.yaml`` into their arguments.
+    """
+    return f"/run/launch/{name}/secrets.yaml"
 
 
 def _sglang(d: Deployment) -> list[str]:
@@ -71,9 +86,7 @@ def _sglang_speculation(d: Deployment) -> list[str]:
             "--speculative-num-draft-tokens",
             str(_needed(d, "draft_tokens")),
         ]
-    if not spec.draft_model_path:
-        # Without it SGLang loads the target as its own draft and crashes late (sgl-project/sglang#36528).
-        raise RenderError("spec.draft_model_path is missing: EAGLE-3 needs a draft model")
+    _check_draft(d)
     steps, topk = _needed(d, "steps"), _needed(d, "topk")
     draft_tokens = spec.draft_tokens or steps + 1
     if topk == 1 and draft_tokens != steps + 1:
@@ -83,7 +96,9 @@ def _sglang_speculation(d: Deployment) -> list[str]:
             f" set spec.draft_tokens={steps + 1}"
         )
     return [
-        *("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", spec.draft_model_path),
+        # Multi-token prediction is EAGLE that drafts with the model's own layers; NEXTN is another word for it.
+        *("--speculative-algorithm", {"eagle3": "EAGLE3", "mtp": "EAGLE"}[spec.method]),
+        *(["--speculative-draft-model-path", spec.draft_model_path] if spec.draft_model_path else []),
         *("--speculative-num-steps", str(steps), "--speculative-eagle-topk", str(topk)),
         *("--speculative-num-draft-tokens", str(draft_tokens)),
     ]
@@ -100,16 +115,31 @@ def _vllm_speculation(d: Deployment) -> list[str]:
             **({"prompt_lookup_max": spec.ngram_max} if spec.ngram_max else {}),
         }
     else:
-        if not spec.draft_model_path:
-            raise RenderError("spec.draft_model_path is missing: EAGLE-3 needs a draft model")
+        _check_draft(d)
         if spec.topk > 1:
             raise RenderError(f"spec.topk={spec.topk}: vLLM drafts one chain only; set spec.topk=1 or engine=sglang")
         settings = {
-            "method": "eagle3",
-            "model": spec.draft_model_path,
+            "method": spec.method,
+            **({"model": spec.draft_model_path} if spec.draft_model_path else {}),
             "num_speculative_tokens": _needed(d, "steps"),
         }
     return ["--speculative-config", json.dumps(settings, separators=(",", ":"))]
+
+
+def _check_draft(d: Deployment) -> None:
+    """Refuse speculation that has nothing to draft with: the engines notice it late, after loading the model.
+
+    SGLang then takes the target for its own draft and crashes (sgl-project/sglang#36528).
+    """
+    if d.spec.draft_model_path:
+        return
+    if d.spec.method == "eagle3":
+        raise RenderError("spec.draft_model_path is missing: EAGLE-3 needs a draft model")
+    if d.spec.method == "mtp" and d.model.mtp == "absent":
+        raise RenderError(
+            f"spec.method=mtp: the model {d.model.name!r} has no layers for multi-token prediction (model.mtp=absent);"
+            " choose another spec"
+        )
 
 
 def _needed(d: Deployment, name: str) -> int:

@@ -25,12 +25,14 @@ def environment(deployment: Deployment) -> dict[str, str]:
     """
     from_nccl = {f"NCCL_{key.upper()}": value for key, value in deployment.nccl.items()}
     from_spec = {"EAGLE3_PROFILE": "1"} if deployment.spec.profile else {}
+    from_gpus = {"CUDA_VISIBLE_DEVICES": ",".join(deployment.engine.gpus)} if deployment.engine.gpus else {}
     problems = [
         f"env.{name} contradicts {key}: set it in one place"
         for name, value in deployment.env.items()
         for key, other in (
             (f"nccl.{name[5:].lower()}", from_nccl.get(name)),
             ("spec.profile", from_spec.get(name)),
+            ("engine.gpus", from_gpus.get(name)),
         )
         if other is not None and other != value
     ]
@@ -39,6 +41,11 @@ def environment(deployment: Deployment) -> dict[str, str]:
         for name in deployment.env
         if name.startswith("LAUNCH_")
     ]
+    problems += [
+        f"secrets.env.{name} is set in clear as well: take it out of there"
+        for name in deployment.secrets.env
+        if name in {**from_nccl, **from_spec, **from_gpus, **deployment.env}
+    ]
     if problems:
         raise RenderError(*problems)
-    return {**ADDED, **from_nccl, **from_spec, **deployment.env}
+    return {**ADDED, **from_nccl, **from_spec, **from_gpus, **deployment.env}

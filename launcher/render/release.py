@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from launcher.agent.manifest import digest_of
 from launcher.errors import RenderError
-from launcher.render import command, encode
+from launcher.render import command, encode, fit
 from launcher.render.environment import environment
 from launcher.render.unit import unit_settings, unit_text
 
@@ -80,6 +80,7 @@ def render(deployment: Deployment) -> Release:
     problems = [*encode.check_environment(env), *encode.check_arguments(argv), *encode.check_total(argv, env)]
     if not 1 <= deployment.engine.port <= 65535:
         problems.append(f"engine.port={deployment.engine.port} is no port: 1 to 65535")
+    problems += fit.problems(deployment)
     if problems:
         raise RenderError(*problems)
     settings = unit_settings(deployment)
@@ -96,6 +97,12 @@ def render(deployment: Deployment) -> Release:
         "engine": deployment.engine.name,
         "port": deployment.engine.port,
         "host": deployment.engine.host,
+        "gpus": list(deployment.engine.gpus),
+        "memory_fraction": deployment.engine.memory_fraction,
+        "secrets": {
+            "env": sorted(deployment.secrets.env),
+            "args": {key.replace("_", "-"): f"arg.{key}" for key in sorted(deployment.secrets.args)},
+        },
     }
     manifest_text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     return Release(

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 AGENT_PATH = "/usr/local/lib/launch/agent.py"
 #: The guard's last word: started wrongly, and starting again cannot help (sysexits.h, EX_CONFIG).
 REFUSED = 78
+#: Not a setting of systemd: which credentials the unit loads, as part of the release's identity.
+SECRETS = "Secrets"
+_SLICE = re.compile(r"launch(-[a-z0-9_.]+)*\.slice")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
@@ -35,8 +38,11 @@ def unit_settings(deployment: Deployment) -> dict[str, str]:
         raise RenderError(f"engine.user={engine.user!r} is no name of a Linux user")
     if unit.start_timeout < 10:
         raise RenderError(f"unit.start_timeout={unit.start_timeout}: give the server 10 seconds at least")
+    if not _SLICE.fullmatch(unit.slice):
+        raise RenderError(f"unit.slice={unit.slice!r} must be launch.slice or one below it, as launch-batch.slice")
     settings = {
         "User": engine.user,
+        "Slice": unit.slice,
         "TimeoutStartSec": str(unit.start_timeout),
         "TimeoutStopSec": str(unit.stop_timeout),
         "RestartSec": str(unit.restart_delay),
@@ -49,7 +55,14 @@ def unit_settings(deployment: Deployment) -> dict[str, str]:
     if engine.name == "sglang":
         # SGLang ends a clean stop by killing itself (0.5.17, tried): without this it counts as a failure.
         settings["SuccessExitStatus"] = "SIGKILL"
+    if ids := secret_ids(deployment):
+        settings[SECRETS] = " ".join(ids)
     return settings
+
+
+def secret_ids(deployment: Deployment) -> list[str]:
+    """Return the names of the credentials that systemd hands to the guard."""
+    return [*sorted(deployment.secrets.env), *(f"arg.{key}" for key in sorted(deployment.secrets.args))]
 
 
 def guard_words(python: str, manifest: str) -> list[str]:
@@ -67,7 +80,8 @@ def unit_text(deployment: Deployment, digest: str, argv: Sequence[str], settings
         .render(
             name=deployment.name,
             digest=digest,
-            settings=settings,
+            settings={key: value for key, value in settings.items() if key != SECRETS},
+            secrets=secret_ids(deployment),
             folder=folder,
             guard=" ".join(guard_words(python, f"{folder}/{digest}.json")),
             wait=" ".join([python, "-I", "-X", "utf8", AGENT_PATH, "wait", f"{folder}/{digest}.json"]),

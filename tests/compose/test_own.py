@@ -153,7 +153,7 @@ EXPLAINED = {
     "a flag": (
         "engine.args.disable_custom_all_reduce",
         True,
-        ["packaged conf/engine/sglang.yaml"],
+        ["packaged conf/hw/rtx6000x8.yaml"],
         ["--disable-custom-all-reduce"],
     ),
     "a fact only": ("hw.gpu_count", 8, ["packaged conf/hw/rtx6000x8.yaml"], []),

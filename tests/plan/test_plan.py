@@ -45,8 +45,15 @@ def observed(release: Release = RELEASE) -> dict[str, Any]:
             },
         },
         "applied": {"digest": release.digest, "manifest": manifest},
-        "running": {"main": 7, "digest": release.digest, "manifest": manifest, "verdict": {"contradictions": []}},
+        "running": {
+            "main": 7,
+            "digest": release.digest,
+            "manifest": manifest,
+            "verdict": {"contradictions": []},
+            "secrets": {},
+        },
         "problems": [],
+        "secrets": {},
     }
 
 

@@ -56,6 +56,12 @@ COMMANDS = {
     "eagle3 2 steps": (["+spec=eagle3_2step"], BASELINE + EAGLE.format(steps=2, tokens=3)),
     "eagle3 5 steps": (["+spec=eagle3_5step"], BASELINE + EAGLE.format(steps=5, tokens=6)),
     "ngram": (["+spec=ngram"], BASELINE + " --speculative-algorithm NGRAM --speculative-num-draft-tokens 5"),
+    "multi-token prediction": (
+        ["+spec=mtp", "model=deepseek_v3"],
+        BASELINE.replace("Kimi-K2.5", "DeepSeek-V3")
+        + " --speculative-algorithm EAGLE --speculative-num-steps 1 --speculative-eagle-topk 1"
+        " --speculative-num-draft-tokens 2",
+    ),
     "another draft": (
         ["+spec=eagle3_2step", "spec.draft_model_path=/d"],
         (BASELINE + EAGLE.format(steps=2, tokens=3)).replace("/mnt/models/Kimi-K2.5-eagle3", "/d"),
@@ -90,6 +96,16 @@ def test_vllm_speculation_is_json() -> None:
     }
 
 
+def test_vllm_predicts_several_tokens_without_a_draft_model() -> None:
+    words = ["engine=vllm", "+spec=mtp", "model=deepseek_v3"]
+    assert json.loads(rendered(*words).argv[-1]) == {"method": "mtp", "num_speculative_tokens": 1}
+    assert json.loads(rendered(*words, "spec.draft_model_path=/d", "spec.steps=2").argv[-1]) == {
+        "method": "mtp",
+        "model": "/d",
+        "num_speculative_tokens": 2,
+    }
+
+
 def test_profile_timings() -> None:
     assert rendered("+spec=eagle3_2step", "spec.profile=true").env["EAGLE3_PROFILE"] == "1"
 
@@ -109,9 +125,19 @@ REFUSED = {
     "port": (["engine.port=0"], {}, "engine.port"),
     "no draft": (["+spec=eagle3_2step", "spec.draft_model_path=''"], {}, "spec.draft_model_path is missing"),
     "draft tokens": (["+spec=eagle3_2step", "spec.draft_tokens=8"], {}, "set spec.draft_tokens=3"),
+    "no own layers to draft with": (["+spec=mtp"], {}, "no layers for multi-token prediction"),
+    "no own layers, vllm": (["+spec=mtp", "engine=vllm", "model=llama3_3_70b"], {}, "model.mtp=absent"),
+    "mtp draft tokens": (["+spec=mtp", "model=deepseek_v3", "spec.steps=3"], {}, "set spec.draft_tokens=4"),
+    "mtp tree": (["engine=vllm", "+spec=mtp", "model=deepseek_v3", "spec.topk=2"], {}, "one chain only"),
     "vllm tree": (["engine=vllm", "+spec=eagle3_2step", "spec.topk=2"], {}, "one chain only"),
     "log": (["unit.log_file=log"], {}, "unit.log_file"),
     "timeout": (["unit.start_timeout=1"], {}, "unit.start_timeout"),
+    "more ranks than GPUs": (["hw=h200x2"], {}, "engine.tensor_parallel=8 is more than the 2 GPUs of hw=h200x2"),
+    "more ranks than chosen GPUs": (["engine.gpus=[0,1]"], {}, "more than the 2 GPUs of engine.gpus"),
+    "a GPU that is not there": (["hw=h200x2", "engine.tensor_parallel=2", "engine.gpus=[1,2]"], {}, "are 0 to 1"),
+    "a GPU twice": (["engine.gpus=[0,0]", "engine.tensor_parallel=2"], {}, "names a GPU twice"),
+    "heads": (["engine.tensor_parallel=3"], {}, "does not divide the 64 attention heads"),
+    "slice": (["unit.slice=system.slice"], {}, "unit.slice"),
     "target python": (["target.python=python3"], {}, "target.python"),
 }
 

@@ -136,6 +136,7 @@ class Options:
         self.load, self.warmup, self.workers = given.load, given.warmup, given.workers
         if self.workers is None:
             self.workers = min(given.tp, 2)
+        self.api_key = given.api_key or config_file(given.config).get("api-key") or os.environ.get("VLLM_API_KEY")
         self.faults = frozenset(filter(None, ",".join(given.fault).split(",")))
         if not self.faults <= FAULTS:
             sys.exit("standin: no such fault: " + ", ".join(sorted(self.faults - FAULTS)))
@@ -150,12 +151,22 @@ class Options:
         add("--tp-size", "--tp", "-tp", "--tensor-parallel-size", dest="tp", type=int, default=1)
         add("--model-path", "--model", dest="model")
         add("--served-model-name", nargs="+")
+        add("--config")
+        add("--api-key")
         # A default that is text goes through `type` as well.
         add("--standin-load", dest="load", type=float, default=env.get("STANDIN_LOAD_SECONDS", "0.3"))
         add("--standin-warmup", dest="warmup", type=float, default=env.get("STANDIN_WARMUP_SECONDS", "0.2"))
         add("--standin-workers", dest="workers", type=int, default=env.get("STANDIN_WORKERS") or None)
         add("--standin-fault", dest="fault", action="append", default=[env.get("STANDIN_FAULT", ""), fault_file()])
         return parser
+
+
+def config_file(name: str | None) -> dict[str, str]:
+    """Return flags from a flat YAML file of ``name: "text"`` lines, as both engines take them by --config."""
+    if not name:
+        return {}
+    lines = Path(name).read_text(encoding="utf-8").splitlines()
+    return {key: json.loads(value) for key, value in (line.split(": ", 1) for line in lines)}
 
 
 def fault_file() -> str:
@@ -280,9 +291,19 @@ class Endpoints(http.server.BaseHTTPRequestHandler):
     engine: Engine
     protocol_version = "HTTP/1.1"
 
+    def _refused(self) -> bool:
+        """Ask for the API key on everything but health, as both engines do."""
+        key = self.engine.options.api_key
+        if not key or self.headers.get("Authorization") == "Bearer " + key or self.path.startswith("/health"):
+            return False
+        self._json(401, {"error": "Unauthorized"})
+        return True
+
     def do_GET(self) -> None:
         """Answer health, models, metrics and version."""
         options, path = self.engine.options, self.path.split("?")[0]
+        if self._refused():
+            return
         if path in ("/health", "/health_generate"):
             self._send(200 if self.engine.ready else 503, b"", "text/plain")
         elif path == "/v1/models":
@@ -302,6 +323,8 @@ class Endpoints(http.server.BaseHTTPRequestHandler):
         """Answer completions, whole or as a stream."""
         text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.split("?")[0]
+        if self._refused():
+            return
         if path not in ("/v1/completions", "/v1/chat/completions"):
             self._json(404, {"error": {"message": "Not Found", "code": 404}})
         elif not self.engine.ready or "no_completion" in self.engine.options.faults:
