@@ -49,7 +49,8 @@ def chosen(group: str, option: str) -> Deployment:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("path", [p for p in FILES if p.parent.name != "engine"], ids=name_of)
 def test_every_preset_composes_and_renders_with_both_engines(path: Path, engine: str) -> None:
-    release = render(compose([*words_for(path.parent.name, path.stem), f"engine={engine}"]))
+    words = [*words_for(path.parent.name, path.stem), f"engine={engine}", "engine.tensor_parallel=1"]
+    release = render(compose(words))
     assert f"/opt/{engine}/bin/python" in release.argv
 
 

@@ -25,6 +25,9 @@ PRESCRIBED = (["+hw=rtx6000x8", "+spec=eagle3_2step"], ["-m", "nccl.algo=Ring,Tr
 #: Folders of the checkout, and where their files are in the wheel.
 DATA = {"conf": "launcher/conf", "templates": "launcher/templates", "systemd": "launcher/systemd"}
 
+#: uv trusts only the authorities that it brings along, unless told to trust the machine's as pip does.
+TRUST = {"UV_SYSTEM_CERTS": "1"}
+
 
 def run(*argv: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
     """Run a program and return what it printed; a failure shows all of it."""
@@ -175,14 +178,22 @@ def test_pip(
 def test_uv_tool(installers: Path, folder: Path, tmp_path: Path, expected: dict[str, str]) -> None:
     places = {"UV_TOOL_DIR": str(folder / "uv"), "UV_TOOL_BIN_DIR": str(folder / "uv-bin")}
     uv = installers / "uv"
-    run(uv, "tool", "install", "--python", sys.executable, CHECKOUT, cwd=tmp_path, env=os.environ | places)
+    run(uv, "tool", "install", "--python", sys.executable, CHECKOUT, cwd=tmp_path, env=os.environ | TRUST | places)
     assert_works(folder / "uv-bin", tmp_path, expected)
 
 
 def test_pipx(installers: Path, folder: Path, tmp_path: Path, expected: dict[str, str]) -> None:
     names = ("PIPX_HOME", "PIPX_BIN_DIR", "PIPX_MAN_DIR", "PIPX_COMPLETION_DIR")
     places = {name: str(folder / "pipx" / name.lower()) for name in names}
-    run(installers / "pipx", "install", "--python", sys.executable, CHECKOUT, cwd=tmp_path, env=os.environ | places)
+    run(
+        installers / "pipx",
+        "install",
+        "--python",
+        sys.executable,
+        CHECKOUT,
+        cwd=tmp_path,
+        env=os.environ | TRUST | places,
+    )
     assert_works(folder / "pipx/pipx_bin_dir", tmp_path, expected)
 
 
@@ -195,8 +206,9 @@ def test_every_python(
         pytest.skip(f"no Python {version[0]}.{version[1]} here")
     environment = folder / f"python-{version[0]}.{version[1]}"
     uv = installers / "uv"
-    run(uv, "venv", "--python", python.path, environment, cwd=folder)
-    run(uv, "pip", "install", "--python", environment / "bin/python", built.wheel, cwd=folder)
+    env = os.environ | TRUST
+    run(uv, "venv", "--python", python.path, environment, cwd=folder, env=env)
+    run(uv, "pip", "install", "--python", environment / "bin/python", built.wheel, cwd=folder, env=env)
     assert_works(environment / "bin", tmp_path, expected)
 
 
