@@ -3,14 +3,12 @@
 LaunchError                   1  the root; the command line prints it without a traceback
 ├── ConfigError               2  the configuration, or the command line, is refused
 │   └── RenderError           2  a value that cannot survive the trip to the process
-├── PendingError              3  changes are wanted, and nobody was there to confirm them
-├── HostError                 1  a host was reached and something failed there
-│   ├── UnreachableError      5  a host could not be reached; nothing was changed on it
-│   │   └── HostKeyError      5  its host key is unknown or has changed
-│   └── RolledBackError       7  the change failed and the old state serves again
-└── MixedError                8  hosts were left in different states
+└── HostError                 1  a host was reached and something failed there
+    └── UnreachableError      5  a host could not be reached; nothing was changed on it
+        └── HostKeyError      5  its host key is unknown or has changed
 
-The number is the exit code. Anything that is not a `LaunchError` is a bug of ours and keeps its traceback.
+The number is the exit code. What became of hosts (3, 6, 7, 8) is no error but a result:
+`launcher.fleet.rollout.Result`. Anything that is not a `LaunchError` is a bug of ours and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -41,12 +39,6 @@ class RenderError(ConfigError):
     """A value cannot reach the process unchanged, so no release is made from it."""
 
 
-class PendingError(LaunchError):
-    """There are changes, no terminal to ask on and no `--yes`, so nothing was changed."""
-
-    exit_code = 3
-
-
 class HostError(LaunchError):
     """Something failed on a host that was reached."""
 
@@ -64,18 +56,6 @@ class UnreachableError(HostError):
 
 class HostKeyError(UnreachableError):
     """The host's key is unknown, or is not the one on record."""
-
-
-class RolledBackError(HostError):
-    """The change failed on the host and what served before serves again."""
-
-    exit_code = 7
-
-
-class MixedError(LaunchError):
-    """Hosts of one world were left in different states."""
-
-    exit_code = 8
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:

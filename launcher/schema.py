@@ -101,6 +101,8 @@ class Unit:
     restart_delay: int = 10
     # A slice of one's own, below launch.slice: launch-NAME.slice.
     slice: str = "launch.slice"
+    # What makes the server ready: one answered completion, or health alone (embedding models).
+    ready: Literal["completion", "health"] = "completion"
     # Empty: the journal. Else a file that both streams are appended to.
     log_file: str = ""
 
@@ -125,16 +127,23 @@ class Target:
     hosts: tuple[str, ...] = ()
     # Folder for ``render``, relative to where the command was given.
     out: str = "rendered"
+    # Empty and 0 in what follows: as the SSH configuration says.
     user: str = ""
     port: int = 0
+    # Tried before every other key.
     identity_file: str = ""
+    # The only file that host keys are looked up in.
     known_hosts: str = ""
+    # Read in place of the user's and the system's.
     ssh_config: str = ""
+    # A file of mode 0600 with the password for sudo in its first line. Empty: it is asked for at the terminal.
+    sudo_password_file: str = ""
     # The host's own interpreter, 3.8 or newer; it runs probe, guard and waiter.
     python: str = "/usr/bin/python3"
     # Hosts worked on at the same time.
     parallel: int = 16
-    connect_timeout: int = 10
+    # In seconds, for each step of each hop. 0: ConnectTimeout of the SSH configuration, else 10.
+    connect_timeout: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from . import files, systemd
+from .evidence import settled, unguarded
 from .guard import REFUSAL_FILE
 from .manifest import parse
-from .probe import problems, read_text
-from .wait import settled
+from .needs import problems
+from .probe import read_text
 
 _LOCK = "/run/launch.lock"
 #: Beyond the unit's own time limits, before a start counts as lost; seconds.
@@ -31,13 +33,17 @@ class ApplyError(Exception):
         self.lines = lines or []
 
 
+#: What can go wrong on a host without being a mistake of ours.
+_FAILURES = (OSError, systemd.SystemdError, subprocess.SubprocessError, ApplyError)
+
+
 def apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     """Bring a release into service.
 
     Args:
         request: ``unit``, ``files`` (environment file, manifest, unit, in this order), ``shared`` (agent and the
-            units that are the same for every deployment), ``command`` (ExecStart as it must be loaded),
-            ``secrets`` (files), ``needs``, ``restart`` (whether the server must be restarted), ``timeouts`` (seconds).
+            units that are the same for every deployment), ``commands`` (ExecStart and ExecStartPost as they must be
+            loaded), ``secrets`` (files), ``needs``, ``restart`` (whether the server must be restarted).
         emit: called with a line of progress.
 
     Returns:
@@ -48,11 +54,7 @@ def apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
         with _lock():
             return _apply(request, emit)
     except BlockingIOError:
-        return {
-            "outcome": "locked",
-            "message": f"another launch is changing this host ({_LOCK})",
-            "evidence": [],
-        }
+        return _refused(f"another launch is changing this host ({_LOCK})", outcome="locked")
 
 
 @contextmanager
@@ -65,11 +67,15 @@ def _lock() -> Iterator[None]:
         os.close(descriptor)
 
 
+def _refused(message: str, evidence: "List[str] | None" = None, *, outcome: str = "refused") -> Dict[str, Any]:
+    return {"outcome": outcome, "message": message, "evidence": evidence or []}
+
+
 def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     unit, unit_file = request["unit"], request["files"][-1]
-    lacking = problems(request["needs"])
+    lacking = problems(request["needs"], unit)
     if lacking:
-        return {"outcome": "refused", "message": "the host is not ready", "evidence": lacking}
+        return _refused("the host is not ready", lacking)
     old = read_text(unit_file["path"])
     old_secrets = {entry["path"]: read_text(entry["path"]) for entry in request["secrets"]}
     before = systemd.properties(unit)
@@ -78,24 +84,18 @@ def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
         emit("staging")
         _stage(request)
         _verify(request)
-    except (OSError, systemd.SystemdError, ApplyError) as error:
-        return {
-            "outcome": "refused",
-            "message": f"staging failed: {error}",
-            "evidence": getattr(error, "lines", []),
-        }
+    except _FAILURES as error:
+        return _refused(f"staging failed: {error}", getattr(error, "lines", []))
     try:
         for entry in request["secrets"]:
             files.folder(os.path.dirname(entry["path"]), 0o700, "root")
             files.write(entry)
         files.write(unit_file)
         _load(request)
-        if request["restart"]:
-            emit("restarting")
-            _restart(unit, request["timeouts"], before.get("InvocationID", ""), emit)
+        _start(request, before, emit)
         proof = _prove(request)
-    except (OSError, systemd.SystemdError, ApplyError) as error:
-        evidence = list(getattr(error, "lines", [])) or systemd.journal(unit, begin)
+    except _FAILURES as error:
+        evidence = list(getattr(error, "lines", [])) or systemd.journal(unit, begin, request["needs"]["log_file"])
         emit("putting back what was there before")
         _put_secrets_back(request, old_secrets)
         return {**_put_back(request, old, before, emit), "message": str(error), "evidence": evidence}
@@ -108,8 +108,9 @@ def _stage(request: Dict[str, Any]) -> None:
     for path in sorted({os.path.dirname(entry["path"]) for entry in request["shared"]}):
         os.makedirs(path, exist_ok=True)
     folder = os.path.dirname(env_file["path"])
+    # Open folders, closed files: another user of a later release must not lock an older one out of its own.
     files.folder(os.path.dirname(folder), 0o755, "root")
-    files.folder(folder, 0o750, manifest["group"])
+    files.folder(folder, 0o755, "root")
     for entry in [*request["shared"], env_file, manifest]:
         files.write(entry)
 
@@ -138,46 +139,76 @@ def _load(request: Dict[str, Any]) -> None:
     path = request["files"][-1]["path"]
     if loaded["LoadState"] != "loaded":
         raise ApplyError(f"systemd did not load {path}: {loaded['LoadState']} {' '.join(loaded['LoadError'])}")
-    wrong: List[str] = []
-    if loaded["FragmentPath"] != path:
-        wrong.append(f"the unit is loaded from {loaded['FragmentPath']}")
-    env_files = [entry[0] for entry in loaded["EnvironmentFiles"]]
-    if env_files != [request["files"][0]["path"]]:
-        wrong.append(f"environment files as loaded: {', '.join(env_files) or 'none'}")
-    commands = [entry[1] for entry in loaded["ExecStart"]]
-    if commands != [request["command"]]:
-        wrong.append("the command as loaded is not the one in the unit file")
+    wrong = overridden(loaded, path, request["files"][0]["path"], request["commands"])
     if wrong:
         drop_ins = [f"drop-in: {p}" for p in loaded["DropInPaths"]]
         raise ApplyError("something else overrides the unit; remove it and deploy again", wrong + drop_ins)
 
 
-def _restart(unit: str, timeouts: Dict[str, int], before: str, emit: Emit) -> None:
-    """Restart and wait until the waiter has let the unit become active.
+def overridden(loaded: Dict[str, Any], path: str, env_file: str, commands: List[List[str]]) -> List[str]:
+    """Return in what the loaded unit is not the one on disk, one line each."""
+    found: List[str] = []
+    if loaded["FragmentPath"] != path:
+        found.append(f"the unit is loaded from {loaded['FragmentPath']}")
+    env_files = [entry[0] for entry in loaded["EnvironmentFiles"]]
+    if env_files != [env_file]:
+        found.append(f"environment files as loaded: {', '.join(env_files) or 'none'}")
+    for name, wanted in zip(("ExecStart", "ExecStartPost"), commands):
+        if [entry[1] for entry in loaded[name]] != [wanted]:
+            found.append(f"{name}= as loaded is not the one of the release")
+    return found
 
-    Raises:
-        ApplyError: the start failed, or took longer than its limits allow.
-    """
-    begin = time.time()
-    files.remove(f"/run/launch/{unit[len('launch-') : -len('.service')]}/{REFUSAL_FILE}")
+
+def _start(request: Dict[str, Any], before: Dict[str, Any], emit: Emit) -> None:
+    """Restart where that is wanted; in any case wait until the waiter has let the unit become active."""
+    unit, needs = request["unit"], request["needs"]
+    if request["restart"]:
+        emit("restarting")
+        _restart(unit, needs["name"], before["InvocationID"], emit, needs["log_file"])
+    else:
+        _wait_until_active(unit, "", emit, needs["log_file"])
+
+
+def _restart(unit: str, name: str, before: str, emit: Emit, log_file: str) -> None:
+    try:
+        files.remove(f"/run/launch/{name}/{REFUSAL_FILE}")
+    except OSError as error:
+        emit(f"warning: {error}")
     # A start limit hit by earlier failures would refuse this planned start.
     systemd.systemctl("reset-failed", unit)
     systemd.systemctl("restart", "--no-block", unit)
-    limit = time.monotonic() + timeouts["start"] + timeouts["stop"] + _SLACK
-    told = time.monotonic()
+    _wait_until_active(unit, before, emit, log_file)
+
+
+def _wait_until_active(unit: str, before: str, emit: Emit, log_file: str) -> None:
+    """Wait for the end of a start.
+
+    Args:
+        unit: its name.
+        before: the invocation that must be over; "" for any.
+        emit: called every five seconds.
+        log_file: where the server's own lines go, if not to the journal.
+
+    Raises:
+        ApplyError: the start failed, or took longer than the unit's limits allow.
+    """
+    begin, told = time.time(), time.monotonic()
+    state = systemd.properties(unit)
+    restarts = 0 if before else state["NRestarts"]
+    limit = time.monotonic() + (state["TimeoutStartUSec"] + state["TimeoutStopUSec"]) / 1e6 + _SLACK
     while True:
-        time.sleep(0.2)
-        state = systemd.properties(unit)
         over = state["Job"][0] == 0
         if over and state["ActiveState"] == "active" and state["InvocationID"] != before:
             return
-        if over or state["NRestarts"] > 0:
-            raise ApplyError(f"the server did not start ({state['Result']})", systemd.journal(unit, begin))
+        if over or state["NRestarts"] > restarts:
+            raise ApplyError(f"the server did not start ({state['Result']})", systemd.journal(unit, begin, log_file))
         if time.monotonic() > limit:
-            raise ApplyError("the server did not get ready in time", systemd.journal(unit, begin))
+            raise ApplyError("the server did not get ready in time", systemd.journal(unit, begin, log_file))
         if time.monotonic() - told > 5:
             told = time.monotonic()
             emit(f"waiting for the server: {state['ActiveState']} for {time.time() - begin:.0f} s")
+        time.sleep(0.2)
+        state = systemd.properties(unit)
 
 
 def _prove(request: Dict[str, Any]) -> Dict[str, Any]:
@@ -186,10 +217,12 @@ def _prove(request: Dict[str, Any]) -> Dict[str, Any]:
     state = systemd.properties(request["unit"])
     if state["ActiveState"] != "active":
         raise ApplyError(f"the server is {state['ActiveState']}")
-    verdict = settled(manifest, int(state["MainPID"]), state["ControlGroup"])
-    if verdict.contradictions:
-        raise ApplyError("processes do not carry the release", verdict.contradictions)
-    return {"digest": manifest["digest"], "main": int(state["MainPID"]), **verdict._asdict()}
+    main = int(state["MainPID"])
+    verdict = settled(manifest, main, state["ControlGroup"])
+    wrong = verdict.contradictions + unguarded(f"/run/launch/{manifest['name']}", manifest, main, state["InvocationID"])
+    if wrong:
+        raise ApplyError("processes do not carry the release", wrong)
+    return {"digest": manifest["digest"], "main": main, **verdict._asdict()}
 
 
 def _put_secrets_back(request: Dict[str, Any], old: Dict[str, Optional[str]]) -> None:
@@ -202,8 +235,9 @@ def _put_secrets_back(request: Dict[str, Any], old: Dict[str, Optional[str]]) ->
 
 
 def _put_back(request: Dict[str, Any], old: Optional[str], before: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
-    """Restore the unit that was there, and its server if it has been stopped."""
-    unit, unit_file = request["unit"], request["files"][-1]
+    """Restore the unit that was there, whether it starts at boot, and its server if it has been stopped."""
+    unit, unit_file, needs = request["unit"], request["files"][-1], request["needs"]
+    untouched = systemd.properties(unit)["InvocationID"] == before["InvocationID"]
     try:
         if old is None:
             systemd.systemctl("disable", "--now", unit)
@@ -211,15 +245,16 @@ def _put_back(request: Dict[str, Any], old: Optional[str], before: Dict[str, Any
             systemd.systemctl("daemon-reload")
             return {"outcome": "rolled back", "serves": "nothing; there was no such server before"}
         files.write({**unit_file, "text": old})
+        if before["UnitFileState"] != "enabled":
+            systemd.systemctl("disable", unit)
         systemd.systemctl("daemon-reload")
-        now = systemd.properties(unit)
-        same = now["InvocationID"] == before["InvocationID"]
-        if before["ActiveState"] != "active" or (same and now["ActiveState"] == "active"):
-            kept = (
-                "the old server, which was not touched" if before["ActiveState"] == "active" else "nothing, as before"
-            )
-            return {"outcome": "rolled back", "serves": kept}
-        _restart(unit, request["timeouts"], now["InvocationID"], emit)
-    except (OSError, systemd.SystemdError, ApplyError) as error:
-        return {"outcome": "failed", "serves": f"unknown: putting the old state back failed too ({error})"}
+        if before["ActiveState"] not in ("active", "activating", "reloading"):
+            systemd.systemctl("stop", unit)
+            return {"outcome": "rolled back", "serves": f"nothing; it was {before['ActiveState']} before"}
+        if untouched:
+            return {"outcome": "rolled back", "serves": "the old server, which was not touched"}
+        _restart(unit, needs["name"], systemd.properties(unit)["InvocationID"], emit, needs["log_file"])
+    except _FAILURES as error:
+        serves = "the old server, which was not touched" if untouched else "unknown; launch status shows it"
+        return {"outcome": "failed", "serves": f"{serves}. Putting the old state back failed too: {error}"}
     return {"outcome": "rolled back", "serves": "the old release again, restarted"}

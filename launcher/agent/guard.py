@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from typing import Any, Dict, List, NoReturn
 
-from . import credentials, knowledge, ports
+from . import credentials, knowledge, ports, systemd
+from .evidence import leave_mark
 from .manifest import ManifestError, compare, load
 from .processes import read_process
 
 #: Started wrongly, and starting again cannot help; the unit has RestartPreventExitStatus=78.
 REFUSED = 78
+_JOURNAL = "/run/systemd/journal/socket"
 #: Left by the waiter for the next automatic start.
 REFUSAL_FILE = "refused"
 #: How long an old server may take to give its port back, in seconds.
@@ -20,10 +23,23 @@ PORT_PATIENCE = 10
 
 
 def say(text: str, *, level: int = 6) -> None:
-    """Write one journal line; systemd reads the level from the prefix (3 error, 4 warning, 6 info)."""
+    """Write journal lines (level 3 error, 4 warning, 6 info), also where the server's own output goes to a file."""
+    to_journal = not os.environ.get("JOURNAL_STREAM") and os.path.exists(_JOURNAL)
     for line in text.splitlines():
-        sys.stderr.write(f"<{level}>launch: {line}\n")
+        if to_journal:
+            _send_to_journal(f"MESSAGE=launch: {line}\nPRIORITY={level}\nSYSLOG_IDENTIFIER=launch\n")
+        else:
+            # systemd reads the level from the prefix.
+            sys.stderr.write(f"<{level}>launch: {line}\n")
     sys.stderr.flush()
+
+
+def _send_to_journal(entry: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        try:
+            channel.sendto(entry.encode("utf-8", "surrogateescape"), _JOURNAL)
+        except OSError:
+            sys.stderr.write(entry)
 
 
 def refuse(*lines: str) -> NoReturn:
@@ -63,6 +79,7 @@ def guard(path: str, argv: List[str]) -> NoReturn:
     try:
         env.update(credentials.environment(manifest))
         credentials.write_arguments(manifest, env.get("RUNTIME_DIRECTORY", ""))
+        leave_mark(env.get("RUNTIME_DIRECTORY", ""), manifest["digest"])
     except (credentials.CredentialError, OSError) as error:
         refuse(str(error))
     _wait_for_port(manifest)
@@ -81,7 +98,7 @@ def _different_argument(argv: List[str], wanted: List[str]) -> str:
 
 
 def _check_earlier_refusal(digest: str) -> None:
-    """End for good when the waiter refused this release at the start before; a later start by hand tries again."""
+    """End for good when the waiter refused this release at the start before; a start by hand tries again."""
     folder = os.environ.get("RUNTIME_DIRECTORY", "")
     path = os.path.join(folder, REFUSAL_FILE) if folder else ""
     try:
@@ -90,16 +107,25 @@ def _check_earlier_refusal(digest: str) -> None:
         os.unlink(path)
     except (OSError, ValueError):
         return
-    if refused == digest:
+    if refused == digest and _is_automatic():
         refuse("the start before this one was refused after the server had come up:", *reason)
+
+
+def _is_automatic() -> bool:
+    """Return whether systemd restarted the unit by itself; a start by hand resets its count."""
+    name = os.environ.get("LAUNCH_DEPLOYMENT", "")
+    try:
+        return int(systemd.properties(f"launch-{name}.service").get("NRestarts", 1)) > 0
+    except (systemd.SystemdError, ValueError):
+        return True
 
 
 def _wait_for_port(manifest: Dict[str, Any]) -> None:
     """Wait until nobody else listens on the port: systemd starts a unit although old processes remain."""
-    port = manifest["port"]
+    host, port = manifest["host"], manifest["port"]
     deadline = time.monotonic() + PORT_PATIENCE
     told = False
-    while ports.listening(port):
+    while ports.listening(port, host):
         if not told:
             told = True
             say(f"port {port} is taken by {ports.holder(port)}; waiting {PORT_PATIENCE} s for it", level=4)

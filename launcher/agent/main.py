@@ -12,6 +12,7 @@ from typing import Any, Dict, List
 from .apply import apply
 from .guard import guard
 from .probe import probe
+from .systemd import SystemdError
 from .wait import wait
 
 
@@ -21,10 +22,14 @@ def serve(request_text: str) -> int:
     A client that goes away does not stop the work half-way: SIGHUP and a closed pipe are ignored.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.umask(0o022)
     request = json.loads(request_text)
     try:
         result = probe(request) if request["verb"] == "probe" else apply(request, lambda t: _send({"event": t}))
         _send({"result": result})
+    except SystemdError as error:
+        # Only the probe lets it through: apply answers with an outcome.
+        _send({"result": {"problems": [str(error)]}})
     except Exception as error:
         _send({"bug": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
         return 1

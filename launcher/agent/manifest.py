@@ -6,6 +6,8 @@ import hashlib
 import json
 from typing import Any, Dict, List, Mapping
 
+from . import knowledge
+
 #: Version of the manifest's form that this agent reads.
 VERSION = 1
 
@@ -26,6 +28,13 @@ def digest_of(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
 
+def checksum_of(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 over everything in a manifest but the checksum itself."""
+    rest = {key: value for key, value in manifest.items() if key != "checksum"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
 def parse(text: str, where: str) -> Dict[str, Any]:
     """Return a manifest from its text.
 
@@ -35,13 +44,13 @@ def parse(text: str, where: str) -> Dict[str, Any]:
     try:
         manifest = json.loads(text)
         computed = digest_of(manifest)
-        digest, version = manifest["digest"], manifest["version"]
+        digest, version, checksum = manifest["digest"], manifest["version"], manifest["checksum"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ManifestError(f"{where} is no manifest ({type(error).__name__}: {error})") from error
     if version != VERSION:
         raise ManifestError(f"{where} has version {version}, this agent reads {VERSION}: deploy again")
-    if computed != digest:
-        raise ManifestError(f"{where} was changed after it was written: it says {digest}, its content is {computed}")
+    if computed != digest or checksum_of(manifest) != checksum:
+        raise ManifestError(f"{where} was changed after it was written")
     result: Dict[str, Any] = manifest
     return result
 
@@ -65,7 +74,9 @@ def load(path: str) -> Dict[str, Any]:
 
 
 def compare(env: Mapping[str, str], manifest: Mapping[str, Any], *, cut: bool = False) -> List[str]:
-    """Return how an environment contradicts a manifest, one line a variable; values are never printed whole.
+    """Return how an environment contradicts a manifest, one line a variable.
+
+    Values are told of variables that the catalogue knows; of any other it could be a secret.
 
     Args:
         env: of a process.
@@ -76,10 +87,16 @@ def compare(env: Mapping[str, str], manifest: Mapping[str, Any], *, cut: bool = 
     for name, wanted in sorted(manifest["env"].items()):
         if name not in env:
             if not cut:
-                problems.append(f"{name} is missing (should be {_short(wanted)})")
+                problems.append(f"{name} is missing" + (f" (should be {_short(wanted)})" if known(name) else ""))
         elif env[name] != wanted:
-            problems.append(f"{name} is {_short(env[name])} (should be {_short(wanted)})")
+            values = f"is {_short(env[name])} (should be {_short(wanted)})"
+            problems.append(f"{name} {values if known(name) else 'has another value'}")
     return problems
+
+
+def known(name: str) -> bool:
+    """Return whether a variable's value may be shown: ours, and what the catalogue knows as a setting."""
+    return name in knowledge.SETTINGS or name.startswith("LAUNCH_") or name == "SPT_NOENV"
 
 
 def _short(value: str) -> str:

@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
+import struct
 from typing import Dict, Iterable, Set
 
 from .processes import cgroup_of, read_bytes
 
 _LISTEN = "0A"
+_WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104
 
 
-def _sockets(port: int) -> Dict[str, int]:
-    """Return the user id by socket inode of everything that listens on a port, on any address."""
+def _sockets(port: int, host: str = "") -> Dict[str, int]:
+    """Return the user id by socket inode of everything that listens on a port and would be in the way on a host."""
     found: Dict[str, int] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         lines = (read_bytes(table) or b"").decode("ascii", "replace").splitlines()[1:]
         for fields in (line.split() for line in lines):
-            if len(fields) > 9 and fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+            if len(fields) <= 9 or fields[3] != _LISTEN:
+                continue
+            address, _, number = fields[1].rpartition(":")
+            if int(number, 16) == port and _in_the_way(address, host):
                 found[fields[9]] = int(fields[7])
     return found
 
 
-def listening(port: int) -> Set[str]:
-    """Return the socket inodes that listen on a port, on any address."""
-    return set(_sockets(port))
+def _in_the_way(address: str, host: str) -> bool:
+    """Return whether a listener on one address (as /proc/net shows it) excludes another on a host."""
+    if host in _WILDCARDS or set(address) == {"0"}:
+        return True
+    family = socket.AF_INET if len(address) == 8 else socket.AF_INET6
+    words = [int(address[i : i + 8], 16) for i in range(0, len(address), 8)]
+    shown = socket.inet_ntop(family, struct.pack(f"={len(words)}I", *words))
+    # A name, as localhost, is not resolved here: any loopback listener counts.
+    return shown == host or (not host[:1].isdigit() and ":" not in host and shown in ("127.0.0.1", "::1"))
+
+
+def listening(port: int, host: str = "") -> Set[str]:
+    """Return the socket inodes that listen on a port, on any address that is in the way of a host's."""
+    return set(_sockets(port, host))
 
 
 def holder(port: int) -> str:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import pwd
 import re
-import socket
 import stat
 from typing import Any, Dict, List, Optional
 
 from . import credentials, systemd
+from .evidence import settled, unguarded
 from .manifest import ManifestError, parse
-from .neighbours import POINTER, conflicts, deployed
-from .processes import judge, read_bytes, read_process, unit_processes
+from .needs import problems
+from .neighbours import POINTER
+from .processes import read_bytes, read_process
 
-#: Older ones read quotes in environment files differently and know no LoadCredential=.
-OLDEST_SYSTEMD = 247
+_NCCL_LINE = re.compile(r"^\s*(NCCL_\w+)\s*=", re.MULTILINE)
 
 
 def probe(request: Dict[str, Any]) -> Dict[str, Any]:
@@ -26,23 +25,24 @@ def probe(request: Dict[str, Any]) -> Dict[str, Any]:
     Args:
         request: ``unit`` (name), ``paths`` (files whose state is wanted), ``needs`` (user and programs that the
             release will need), ``secrets`` (names, their folder, and the nonce of their fingerprints).
+
+    Returns:
+        The observation; only ``problems`` where the host cannot be looked at.
     """
     unit = request["unit"]
-    files = {path: file_state(path) for path in request["paths"]}
+    lacking = problems(request["needs"], unit)
+    if lacking:
+        return {"problems": lacking}
     text = read_text(f"/etc/systemd/system/{unit}")
     loaded = systemd.properties(unit)
-    applied = _applied(text)
     return {
-        "hostname": socket.gethostname(),
-        "boot_id": (read_text("/proc/sys/kernel/random/boot_id") or "").strip(),
-        "python": platform.python_version(),
-        "systemd": systemd.version(),
-        "files": files,
+        "files": {path: file_state(path) for path in request["paths"]},
         "unit": {"text": text, "loaded": loaded},
-        "applied": applied,
-        "running": _running(loaded, request["secrets"]),
+        "applied": _applied(text),
+        "running": _running(request["needs"]["name"], loaded, request["secrets"]),
         "secrets": _stored(request["secrets"]),
-        "problems": problems(request["needs"]),
+        "nccl_files": _nccl_files(request["needs"]["user"]),
+        "problems": [],
     }
 
 
@@ -54,11 +54,7 @@ def file_state(path: str) -> Dict[str, Any]:
         return {"sha256": "", "mode": 0, "owner": ""}
     content = read_bytes(path) if stat.S_ISREG(status.st_mode) else None
     digest = hashlib.sha256(content).hexdigest() if content is not None else "unreadable"
-    return {
-        "sha256": digest,
-        "mode": stat.S_IMODE(status.st_mode),
-        "owner": f"{status.st_uid}:{status.st_gid}",
-    }
+    return {"sha256": digest, "mode": stat.S_IMODE(status.st_mode), "owner": f"{status.st_uid}:{status.st_gid}"}
 
 
 def read_text(path: str) -> Optional[str]:
@@ -67,38 +63,13 @@ def read_text(path: str) -> Optional[str]:
     return None if content is None else content.decode("utf-8", "replace")
 
 
-def problems(needs: Dict[str, Any]) -> List[str]:
-    """Return what this host lacks for the release, one line each with the remedy."""
-    found: List[str] = []
-    if os.geteuid() != 0:
-        found.append("not root, and sudo without a password is not allowed for this user")
-    version = systemd.version()
-    if version < OLDEST_SYSTEMD:
-        found.append(f"systemd {version} is too old: {OLDEST_SYSTEMD} or newer is needed")
-    try:
-        pwd.getpwnam(needs["user"])
-    except KeyError:
-        found.append(
-            f"user {needs['user']!r} does not exist: set engine.user=NAME, or create it with"
-            f" useradd --system --create-home --home-dir /var/lib/{needs['user']} {needs['user']}"
-        )
-    for key, path in needs["programs"].items():
-        if not os.access(path, os.X_OK) or os.path.isdir(path):
-            found.append(f"{path} is not there or not executable: set {key}=PATH")
-    for key, path in needs["folders"].items():
-        if not os.path.isdir(path):
-            found.append(f"the folder {path} does not exist (for {key})")
-    return found + conflicts(needs, deployed())
-
-
 def _applied(text: Optional[str]) -> Optional[Dict[str, Any]]:
     """Return the release that the unit file on disk points to."""
     found = POINTER.search(text or "")
-    return {"digest": found.group(2), "manifest": manifest_at(found.group(1) + ".json")} if found else None
+    return {"digest": found.group(2), "manifest": _manifest_at(found.group(1) + ".json")} if found else None
 
 
-def manifest_at(path: str) -> Optional[Dict[str, Any]]:
-    """Return a valid manifest, or None."""
+def _manifest_at(path: str) -> Optional[Dict[str, Any]]:
     try:
         return parse(read_text(path) or "", path)
     except ManifestError:
@@ -111,18 +82,27 @@ def _stored(wanted: Dict[str, Any]) -> Dict[str, str]:
     return {i: credentials.fingerprint(nonce, read_bytes(os.path.join(folder, i))) for i in wanted["ids"]}
 
 
-def _running(loaded: Dict[str, Any], wanted: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+def _running(name: str, loaded: Dict[str, Any], wanted: Dict[str, Any]) -> Optional[Dict[str, Any]]:
     """Return what the main process carries and how all processes compare with it."""
     main = int(loaded.get("MainPID", 0))
     process = read_process(main) if main else None
     if process is None:
         return None
     env = process.env or {}
-    digest = env.get("LAUNCH_DIGEST", "")
-    path = f"/etc/launch/{env.get('LAUNCH_DEPLOYMENT', '')}/{digest}.json"
-    manifest = manifest_at(path) if re.fullmatch("[0-9a-f]{16}", digest) else None
-    verdict = judge(list(unit_processes(loaded["ControlGroup"])), manifest, main)._asdict() if manifest else None
+    digest = env.get("LAUNCH_DIGEST", "") if re.fullmatch("[0-9a-f]{16}", env.get("LAUNCH_DIGEST", "")) else ""
+    manifest = _manifest_at(f"/etc/launch/{name}/{digest}.json") if digest else None
+    verdict = None
+    if manifest is not None and loaded["ActiveState"] == "active":
+        verdict = settled(manifest, main, loaded["ControlGroup"])._asdict()
+        verdict["contradictions"] += unguarded(f"/run/launch/{name}", manifest, main, loaded["InvocationID"])
     secrets = {
         i: credentials.fingerprint(wanted["nonce"], os.fsencode(env[i]) if i in env else None) for i in wanted["ids"]
     }
     return {"main": main, "digest": digest, "manifest": manifest, "verdict": verdict, "secrets": secrets}
+
+
+def _nccl_files(user: str) -> Dict[str, List[str]]:
+    """Return the variables that NCCL takes from files of its own, past any unit (names only)."""
+    home = pwd.getpwnam(user).pw_dir
+    found = {path: _NCCL_LINE.findall(read_text(path) or "") for path in ("/etc/nccl.conf", f"{home}/.nccl.conf")}
+    return {path: names for path, names in found.items() if names}

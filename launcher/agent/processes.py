@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
 
 from . import knowledge
 from .manifest import compare
@@ -13,17 +13,22 @@ class Process(NamedTuple):
     """One process; ``env`` is None when it cannot be read, ``cut`` when its block was overwritten."""
 
     pid: int
+    start: bytes
     title: str
     env: Optional[Dict[str, str]]
     cut: bool
 
 
 class Verdict(NamedTuple):
-    """What one look at all processes of a unit found."""
+    """What a look at all processes of a unit found.
 
-    pids: List[int]
-    contradictions: List[str]
+    ``proven`` carry every variable; of ``unknown`` ones the environment was overwritten; ``contradictions`` and
+    ``odd`` are lines of text; ``variables`` are the names that were looked for.
+    """
+
+    proven: List[int]
     unknown: List[str]
+    contradictions: List[str]
     odd: List[str]
     variables: List[str]
 
@@ -64,72 +69,91 @@ def cgroup_pids(path: str) -> List[int]:
     return sorted(pids)
 
 
+def stat_fields(pid: int) -> List[bytes]:
+    """Return /proc/PID/stat from the state on: state, parent, …; empty when the process is gone."""
+    return (read_bytes(f"/proc/{pid}/stat") or b"").rpartition(b") ")[2].split()
+
+
+def start_time(pid: int) -> Optional[bytes]:
+    """Return what tells a process from a later one with its number; None when it is gone or a zombie."""
+    fields = stat_fields(pid)
+    return fields[19] if len(fields) > 19 and fields[0] not in (b"Z", b"X") else None
+
+
 def read_process(pid: int) -> Optional[Process]:
     """Return a process, or None when it is gone or a zombie."""
+    start = start_time(pid)
     command = read_bytes(f"/proc/{pid}/cmdline")
-    state = read_bytes(f"/proc/{pid}/stat")
-    if command is None or state is None or state.rpartition(b") ")[2][:1] in (b"Z", b"X", b""):
+    block = read_bytes(f"/proc/{pid}/environ")
+    if start is None or command is None or start_time(pid) != start:
         return None
     title = command.rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
-    block = read_bytes(f"/proc/{pid}/environ")
     if block is None:
-        return Process(pid, title, None, cut=True) if os.path.exists(f"/proc/{pid}") else None
+        return Process(pid, start, title, None, cut=True)
     env: Dict[str, str] = {}
     for entry in block.split(b"\0"):
         name, sign, value = entry.partition(b"=")
         if sign and name:
             env[os.fsdecode(name)] = os.fsdecode(value)
-    # A block that begins with NUL was overwritten by a new title (setproctitle without SPT_NOENV=1).
-    return Process(pid, title, env, cut=block[:1] in (b"\0", b""))
+    # A block that begins with NUL was overwritten by a new title (setproctitle without SPT_NOENV=1). An empty
+    # block is something else: the process was started without any environment.
+    return Process(pid, start, title, env, cut=block[:1] == b"\0")
 
 
-def unit_processes(cgroup: str, leave_out: "Set[int] | None" = None) -> Iterator[Process]:
-    """Yield the processes of a unit, without those named and whatever they started."""
+def unit_processes(cgroup: str, leave_out: "Set[int] | None" = None) -> List[Process]:
+    """Return the processes of a unit, without those named and whatever they started."""
     out = leave_out or set()
-    for pid in cgroup_pids(cgroup):
-        if pid in out or _parent(pid) in out:
-            continue
-        process = read_process(pid)
-        if process is not None and process.title:
-            yield process
+    found = (read_process(pid) for pid in cgroup_pids(cgroup) if pid not in out and _parent(pid) not in out)
+    return [process for process in found if process is not None]
 
 
 def _parent(pid: int) -> int:
-    status = (read_bytes(f"/proc/{pid}/stat") or b"").rpartition(b") ")[2].split()
-    return int(status[1]) if len(status) > 1 else 0
+    fields = stat_fields(pid)
+    return int(fields[1]) if len(fields) > 1 else 0
 
 
-def judge(processes: "Iterator[Process] | List[Process]", manifest: Mapping[str, Any], main: int) -> Verdict:
+def contradictions(process: Process, manifest: Mapping[str, Any]) -> List[str]:
+    """Return how a process contradicts the manifest, one line a variable.
+
+    Missing and different values count in every process; of the settings that no release set, those of NCCL, unless
+    the engine is known to add them: they decide how the server communicates.
+    """
+    if process.env is None:
+        return []
+    found = compare(process.env, manifest, cut=process.cut)
+    secrets = manifest.get("secrets", {}).get("env", [])
+    found += [f"the secret {name} is missing" for name in secrets if name not in process.env and not process.cut]
+    refused, _ = knowledge.extras(process.env, manifest, own=True)
+    return found + [
+        f"{name} is set, but the release does not set it (accept it by setting nccl.{name[5:].lower()})"
+        for name in refused
+        if name.startswith("NCCL_")
+    ]
+
+
+def judge(processes: Iterable[Process], manifest: Mapping[str, Any], main: int) -> Verdict:
     """Compare every process with the manifest.
 
     Args:
         processes: of the unit.
         manifest: of the release that it should run.
-        main: the main process, which must carry every variable readably.
+        main: the main process, which must be among them.
     """
+    verdict = Verdict([], [], [], [], sorted(manifest["env"]))
     pids: List[int] = []
-    contradictions: List[str] = []
-    unknown: List[str] = []
-    odd: List[str] = []
-    secrets = manifest.get("secrets", {}).get("env", [])
     for process in processes:
         pids.append(process.pid)
-        label = f"process {process.pid} ({process.title[:60]})"
-        if process.env is None or process.cut:
-            unknown.append(f"{label}: its environment was overwritten, absent names are unknown")
-        if process.env is None:
-            continue
-        contradictions += [f"{label}: {line}" for line in compare(process.env, manifest, cut=process.cut)]
-        if not process.cut:
-            contradictions += [f"{label}: the secret {name} is missing" for name in secrets if name not in process.env]
-        refused, strange = knowledge.extras(process.env, manifest, own=True)
-        if process.pid == main:
-            contradictions += [f"{label}: {name} is set, but the release does not set it" for name in refused]
-        else:
-            # The guard saw that the main process began without them, so the engine itself set them.
-            strange = refused + strange
+        label = f"process {process.pid} ({process.title[:60] or 'no title'})"
+        wrong = contradictions(process, manifest)
+        verdict.contradictions.extend(f"{label}: {line}" for line in wrong)
+        if process.cut:
+            verdict.unknown.append(f"{label}: its environment was overwritten, absent names are unknown")
+        elif not wrong:
+            verdict.proven.append(process.pid)
+        refused, strange = knowledge.extras(process.env or {}, manifest, own=True)
         # No values: an unknown name of these families may be a secret (VLLM_API_KEY).
-        odd += [f"{label}: {name} is not from the release" for name in strange]
+        names = [name for name in refused + strange if not (name in refused and name.startswith("NCCL_"))]
+        verdict.odd.extend(f"{label}: {name} is not from the release" for name in names)
     if main not in pids:
-        contradictions.append(f"the main process {main} is gone")
-    return Verdict(pids, contradictions, unknown, odd, sorted(manifest["env"]))
+        verdict.contradictions.append(f"the main process {main} is gone")
+    return verdict

@@ -12,8 +12,8 @@ _GET_ALL = ("org.freedesktop.DBus.Properties", "GetAll", "s", "")
 #: Unit and service properties that plan, apply and proof look at.
 PROPERTIES = (
     *("LoadState", "LoadError", "ActiveState", "SubState", "Result", "UnitFileState", "FragmentPath", "DropInPaths"),
-    *("NeedDaemonReload", "EnvironmentFiles", "ExecStart", "ExecMainStatus", "ExecMainCode", "User", "MainPID"),
-    *("ControlGroup", "InvocationID", "NRestarts", "Job", "ActiveEnterTimestamp", "ExecMainStartTimestamp"),
+    *("NeedDaemonReload", "EnvironmentFiles", "ExecStart", "ExecStartPost", "MainPID", "ControlGroup"),
+    *("InvocationID", "NRestarts", "Job", "TimeoutStartUSec", "TimeoutStopUSec"),
 )
 
 
@@ -81,13 +81,21 @@ def verify(path: str) -> List[str]:
     return [line for line in lines if name in line] or ([" ".join(lines)] if done.returncode and lines else [])
 
 
-def journal(unit: str, since: float, lines: int = 15) -> List[str]:
-    """Return what guard and waiter said against a start since a time (seconds of the epoch), then the newest lines."""
-    argv = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit, f"--since=@{since:.0f}"]
+def journal(unit: str, since: float, log_file: str = "", lines: int = 15) -> List[str]:
+    """Return what guard and waiter said against a start, then the newest lines of the server.
+
+    Args:
+        unit: its name.
+        since: seconds of the epoch.
+        log_file: where the server's own lines go, if not to the journal.
+        lines: of the server, at most.
+    """
+    argv = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit, f"--since=@{int(since)}"]
     try:
         command(["journalctl", "--sync"])
         said = command(argv).splitlines()
+        tail = command(["tail", "-n", str(lines), log_file]).splitlines() if log_file else []
     except SystemdError as error:
         return [str(error)]
     verdicts = [line for line in said if line.startswith("launch: ") and "guard: release" not in line]
-    return [*verdicts, *(line for line in said[-lines:] if line not in verdicts)]
+    return [*verdicts, *(line for line in said[-lines:] if line not in verdicts), *tail]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import ssl
 import time
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 from . import credentials, ports
+from .evidence import settled, unguarded
 from .guard import REFUSAL_FILE, say
 from .manifest import ManifestError, load
-from .processes import Verdict, cgroup_of, cgroup_pids, judge, read_bytes, unit_processes
+from .processes import cgroup_of, cgroup_pids, start_time
 
 #: SGLang's health check sleeps a second before it looks; a busy server answers late.
 ANSWER_SECONDS = 10
-#: A contradiction must still be there after this long: helpers of a start come and go.
-SETTLE_SECONDS = 2.0
 
 
 class NotReadyError(Exception):
@@ -41,28 +41,22 @@ def wait(path: str, main: int, deadline: float) -> int:
     except (ManifestError, NotReadyError) as error:
         say(f"NOT READY: {error}", level=3)
         return 1
-    verdict = settled(manifest, main, cgroup_of("self"))
+    folder, invocation = os.environ.get("RUNTIME_DIRECTORY", ""), os.environ.get("INVOCATION_ID", "")
+    wrong = unguarded(folder, manifest, main, invocation)
+    verdict = settled(manifest, main, cgroup_of("self"), {os.getpid()})
     for line in verdict.unknown + verdict.odd:
         say(f"warning: {line}", level=4)
-    if verdict.contradictions:
-        say("\n".join(("REFUSED after the start:", *verdict.contradictions)), level=3)
-        _leave_refusal(manifest["digest"], verdict)
+    wrong += verdict.contradictions
+    if wrong:
+        say("\n".join(("REFUSED after the start:", *wrong)), level=3)
+        _leave_refusal(folder, manifest["digest"], wrong)
         return 1
+    unknown = f", {len(verdict.unknown)} unknown" if verdict.unknown else ""
     say(
-        f"proof: release {manifest['digest']}, {len(verdict.pids)} processes checked,"
-        f" {len(verdict.variables)} variables each, ready after {time.monotonic() - begin:.1f} s"
+        f"proof: release {manifest['digest']}, {len(verdict.proven)} processes carry all {len(verdict.variables)}"
+        f" variables{unknown}, ready after {time.monotonic() - begin:.1f} s"
     )
     return 0
-
-
-def settled(manifest: Dict[str, Any], main: int, cgroup: str) -> Verdict:
-    """Judge all processes of the unit; look again before a contradiction is believed."""
-    skip = {os.getpid()}
-    verdict = judge(list(unit_processes(cgroup, skip)), manifest, main)
-    if verdict.contradictions:
-        time.sleep(SETTLE_SECONDS)
-        verdict = judge(list(unit_processes(cgroup, skip)), manifest, main)
-    return verdict
 
 
 def wait_until_ready(manifest: Dict[str, Any], main: int, deadline: float) -> None:
@@ -85,12 +79,6 @@ def wait_until_ready(manifest: Dict[str, Any], main: int, deadline: float) -> No
         time.sleep(0.5)
 
 
-def start_time(pid: int) -> Optional[bytes]:
-    """Return what tells a process from a later one with its number; None when it is gone or a zombie."""
-    fields = (read_bytes(f"/proc/{pid}/stat") or b"").rpartition(b") ")[2].split()
-    return fields[19] if len(fields) > 19 and fields[0] not in (b"Z", b"X") else None
-
-
 def _look(manifest: Dict[str, Any], cgroup: str, key: str) -> str:
     """Return what is still missing, "" when the server is ready."""
     inodes = ports.listening(manifest["port"])
@@ -101,7 +89,7 @@ def _look(manifest: Dict[str, Any], cgroup: str, key: str) -> str:
     status, text = request(manifest, key, "GET", "/health")
     if status != 200:
         return f"/health answers {status or text}"
-    return _complete(manifest, key)
+    return _complete(manifest, key) if manifest["ready"] == "completion" else ""
 
 
 def _complete(manifest: Dict[str, Any], key: str) -> str:
@@ -122,7 +110,7 @@ def request(manifest: Dict[str, Any], key: str, method: str, path: str, body: st
     headers = {"Content-Type": "application/json"} if body else {}
     if key:
         headers["Authorization"] = f"Bearer {key}"
-    connection = http.client.HTTPConnection(address, manifest["port"], timeout=ANSWER_SECONDS)
+    connection = _connection(manifest, address)
     try:
         connection.request(method, path, body or None, headers)
         answer = connection.getresponse()
@@ -133,9 +121,18 @@ def request(manifest: Dict[str, Any], key: str, method: str, path: str, body: st
         connection.close()
 
 
-def _leave_refusal(digest: str, verdict: Verdict) -> None:
+def _connection(manifest: Dict[str, Any], address: str) -> http.client.HTTPConnection:
+    if not any(word.startswith("--ssl-certfile") for word in manifest["argv"]):
+        return http.client.HTTPConnection(address, manifest["port"], timeout=ANSWER_SECONDS)
+    # The question is whether this very process answers; who it is was settled by its socket.
+    context = ssl._create_unverified_context()  # noqa: S323, SLF001
+    return http.client.HTTPSConnection(address, manifest["port"], timeout=ANSWER_SECONDS, context=context)
+
+
+def _leave_refusal(folder: str, digest: str, reasons: List[str]) -> None:
     """Tell the guard of the automatic start that follows, so that it ends the loop."""
-    folder = os.environ.get("RUNTIME_DIRECTORY", "")
-    if folder:
+    try:
         with open(os.path.join(folder, REFUSAL_FILE), "w", encoding="utf-8") as stream:
-            stream.write("\n".join([digest, *verdict.contradictions]) + "\n")
+            stream.write("\n".join([digest, *reasons]) + "\n")
+    except OSError as error:
+        say(f"warning: the next automatic start cannot be told ({error})", level=4)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from launcher.cli.parser import parse
 from launcher.errors import LaunchError
@@ -17,11 +20,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ``launch`` and return its exit code; a user's mistake never gives a traceback, a bug always does."""
     words = sys.argv[1:] if argv is None else list(argv)
     as_json = "--json" in words
+    _prepare_output()
     try:
         line = parse(words)
         from launcher.cli import verbs
 
-        return verbs.VERBS[line.verb](line)
+        code = verbs.VERBS[line.verb](line)
+        sys.stdout.flush()
+        return code  # noqa: TRY300 - a full disk shows at the flush
     except LaunchError as error:
         if as_json:
             import json
@@ -36,6 +42,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(130)  # threads that still wait for hosts would hold a normal exit for minutes
-    except BrokenPipeError:
-        sys.stderr.close()
+    except OSError as error:
+        if error.filename is not None or error.errno not in {errno.EPIPE, errno.ENOSPC, errno.EIO}:
+            raise
+        # The reader of the output is gone, or its disk is full.
+        sys.stdout = _nowhere()
+        if error.errno != errno.EPIPE:
+            print(f"launch: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
+
+
+def _prepare_output() -> None:
+    """Make printing safe where there is no output, or one that cannot show every character."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, _nowhere())
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")

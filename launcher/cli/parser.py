@@ -66,6 +66,8 @@ def parse(argv: Sequence[str]) -> CommandLine:
         ConfigError: an unknown flag or verb, or a malformed ``-e``.
     """
     args = _parser().parse_intermixed_args(list(argv))
+    if "" in args.words:
+        raise ConfigError("an argument is empty: is a variable of the shell not set?")
     bare = [word for word in args.words if "=" not in word and not word.startswith(("+", "~"))]
     overrides = tuple(word for word in args.words if word not in bare)
     verb, names = (bare[0], bare[1:]) if bare else ("up", [])
@@ -79,6 +81,9 @@ def parse(argv: Sequence[str]) -> CommandLine:
     environment = dict(_variable(text) for text in args.env)
     if len(environment) < len(args.env):
         raise ConfigError("-e names a variable twice")
+    doubles = [name for name in environment if any(re.match(rf"\+*env\.{name}=", word) for word in overrides)]
+    if doubles:
+        raise ConfigError(f"-e {doubles[0]}=… contradicts env.{doubles[0]}=…: give one of them")
     return CommandLine(
         verb=verb,
         names=tuple(names),

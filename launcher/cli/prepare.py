@@ -37,7 +37,10 @@ class Prepared:
 
 def layers(line: CommandLine) -> Layers:
     """Return the search path of a command line."""
-    return find_layers(line.config_dirs, os.environ, Path.cwd())
+    try:
+        return find_layers(line.config_dirs, os.environ, Path.cwd())
+    except FileNotFoundError as error:
+        raise LaunchError("the current folder does not exist any more; go to one that does") from error
 
 
 def prepare(line: CommandLine) -> list[Prepared]:

@@ -25,9 +25,12 @@ def _paint(text: str, colour: str) -> str:
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if sys.stdout.isatty() else text
 
 
-def record(result: Result) -> dict[str, Any]:
-    """Return a result as plain data for ``--json``."""
-    return {**dataclasses.asdict(result), "exit_code": result.exit_code}
+def record(results: Sequence[Result], code: int) -> dict[str, Any]:
+    """Return results as plain data for ``--json``."""
+    return {
+        "deployments": [{**dataclasses.asdict(r), "exit_code": r.exit_code} for r in results],
+        "exit_code": code,
+    }
 
 
 def release(deployment: Deployment, release: Release, folder: Path | None) -> None:
@@ -78,11 +81,11 @@ def explanation(told: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def plan(release: Release, seen: Sequence[HostResult]) -> None:
+def plan(result: Result) -> None:
     """Print what would change; hosts with the same plan are printed once."""
-    print(_paint(f"{release.name}  release {release.digest}", "bold"))
+    print(_paint(f"{result.deployment}  release {result.digest}", "bold"))
     groups: dict[tuple[object, ...], list[HostResult]] = {}
-    for host in seen:
+    for host in result.hosts:
         key = (
             (host.outcome, host.message, host.evidence) if host.plan is None else (host.outcome, *_identity(host.plan))
         )
@@ -109,6 +112,8 @@ def _host_plan(plan: HostPlan) -> None:
         print(f"  {_change(change)}")
     if plan.restart:
         print(f"  {_paint('~', '~')} {plan.restart}")
+    elif plan.waits:
+        print(f"  {_paint('~', '~')} wait: this release is starting already")
     elif plan.changes:
         print("    the server is not restarted")
     for note in plan.notes:
@@ -140,15 +145,14 @@ def result(result: Result, *, changed: bool) -> None:
                 print(f"  now serves: {host.serves}")
             for text in host.evidence:
                 print(f"  | {text}")
-    if not changed and any(h.outcome in {"unreachable", "refused"} for h in result.hosts):
-        print("No host was changed.")
 
 
 def _proof(host: HostResult, *, changed: bool) -> str:
     proof = host.proof
     word = "done" if changed and host.outcome == "done" else "in sync"
+    unknown = f", {len(proof['unknown'])} UNKNOWN" if proof["unknown"] else ""
     text = (
-        f"{word}; release {proof['digest']} proven in {len(proof['pids'])} processes,"
+        f"{word}; release {proof['digest']} proven in {len(proof['proven'])} processes{unknown},"
         f" {len(proof['variables'])} variables each (main process {proof['main']})"
     )
     return "\n  ".join([text, *(f"warning: {line}" for line in (*proof["unknown"], *proof["odd"]))])
@@ -160,7 +164,7 @@ def status_table(results: Sequence[Result]) -> None:
     for result in results:
         for host in result.hosts:
             running = host.plan.running if host.plan and host.plan.running else "-"
-            count = str(len(host.proof["pids"])) if host.proof else "-"
+            count = str(len(host.proof["proven"])) if host.proof else "-"
             rows.append((host.host, result.deployment, running, count, _state(host)))
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     for row in rows:

@@ -6,11 +6,12 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from launcher.cli import show
 from launcher.cli.prepare import Prepared, layers, prepare, prepare_points, write
-from launcher.errors import ConfigError, PendingError
+from launcher.errors import ConfigError
 from launcher.fleet import rollout
 from launcher.host import secret_values
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from launcher.cli.parser import CommandLine
+    from launcher.host.secret_values import SecretValues
+    from launcher.host.transport import Transport
 
 
 def up(line: CommandLine) -> int:
@@ -39,20 +42,17 @@ def render_only(line: CommandLine) -> int:
 def status(line: CommandLine) -> int:
     """Show what runs on the hosts, and whether it is this configuration."""
     _no_sweep(line)
-    results = []
-    for item in prepare(line):
-        deployment = item.deployment
-        if deployment.target.kind == "render":
-            raise ConfigError("no host is named: add target=local, or target=ssh 'target.hosts=[HOST]'")
-        ways, secrets = rollout.transports(deployment.target), secret_values.read(deployment)
-        seen = rollout.look(deployment, item.release, ways, secrets, _progress(line))
-        results.append(rollout.Result(deployment.name, item.release.digest, seen))
+    prepared = prepare(line)
+    if any(item.deployment.target.kind == "render" for item in prepared):
+        raise ConfigError("no host is named: add target=local, or target=ssh 'target.hosts=[HOST]'")
+    results = [job.look(_progress(line)) for job in _jobs(prepared)]
+    # To differ from this configuration is no failure of a look.
+    code = rollout.worst(result.exit_code for result in results if result.exit_code != rollout.PENDING)
     if line.json:
-        print(json.dumps([show.record(result) for result in results], indent=1))
+        print(json.dumps(show.record(results, code), indent=1))
     else:
         show.status_table(results)
-    # To differ from this configuration is no failure of a look.
-    return rollout.worst(result.exit_code for result in results if result.exit_code != rollout.PENDING)
+    return code
 
 
 def run(line: CommandLine) -> int:
@@ -125,31 +125,66 @@ def _deploy(line: CommandLine, *, apply: bool) -> int:
         return _render(line, prepared, keep=apply)
     if any(item.deployment.target.kind == "render" for item in prepared):
         raise ConfigError("some of these deployments name a host and some do not: give each a target")
-    return rollout.worst(_deploy_one(line, item, apply=apply) for item in prepared)
+    return _deploy_all(line, _jobs(prepared), apply=apply)
 
 
-def _deploy_one(line: CommandLine, item: Prepared, *, apply: bool) -> int:
-    deployment, release = item.deployment, item.release
-    ways, secrets = rollout.transports(deployment.target), secret_values.read(deployment)
+@dataclass(frozen=True)
+class _Job:
+    """One deployment with the ways to its hosts and its secrets."""
+
+    item: Prepared
+    ways: Sequence[Transport]
+    secrets: SecretValues
+
+    def look(self, progress: rollout.Progress) -> rollout.Result:
+        deployment, release = self.item.deployment, self.item.release
+        seen = rollout.look(deployment, release, self.ways, self.secrets, progress)
+        return rollout.Result(release.name, release.digest, seen)
+
+    def change(self, seen: rollout.Result, progress: rollout.Progress) -> rollout.Result:
+        deployment, release = self.item.deployment, self.item.release
+        done = rollout.change(deployment, release, self.ways, seen.hosts, self.secrets, progress)
+        return rollout.Result(release.name, release.digest, done)
+
+
+def _jobs(prepared: Sequence[Prepared]) -> list[_Job]:
+    """Check every target and read every secret before any host is looked at."""
+    return [
+        _Job(item, rollout.transports(item.deployment.target), secret_values.read(item.deployment)) for item in prepared
+    ]
+
+
+def _deploy_all(line: CommandLine, jobs: Sequence[_Job], *, apply: bool) -> int:
+    """Look at all hosts of all deployments, show one plan, then change one deployment after the other."""
     progress = _progress(line)
-    seen = rollout.look(deployment, release, ways, secrets, progress)
+    results = [job.look(progress) for job in jobs]
     if not line.json:
-        show.plan(release, seen)
-    result = rollout.Result(deployment.name, release.digest, seen)
-    if rollout.blocked(seen) or not apply or all(host.outcome == "unchanged" for host in seen):
-        return _finish(line, result, changed=False)
+        for result in results:
+            show.plan(result)
+    hosts = [host for result in results for host in result.hosts]
+    if rollout.blocked(hosts) or not apply or all(host.outcome == "unchanged" for host in hosts):
+        return _finish(line, results, changed=False)
     if not line.yes and not _confirmed(line):
-        raise PendingError("changes are pending, nothing was changed; confirm with --yes")
-    done = rollout.change(deployment, release, ways, seen, secrets, progress)
-    return _finish(line, rollout.Result(deployment.name, release.digest, done), changed=True)
+        code = _finish(line, results, changed=False)
+        if not line.json:
+            print("launch: changes are pending, nothing was changed; confirm with --yes", file=sys.stderr)
+        return code
+    return _finish(line, [job.change(seen, progress) for job, seen in zip(jobs, results, strict=True)], changed=True)
 
 
-def _finish(line: CommandLine, result: rollout.Result, *, changed: bool) -> int:
+def _finish(line: CommandLine, results: Sequence[rollout.Result], *, changed: bool) -> int:
+    code = rollout.worst(result.exit_code for result in results)
     if line.json:
-        print(json.dumps(show.record(result), indent=1))
+        print(json.dumps(show.record(results, code), indent=1))
     else:
-        show.result(result, changed=changed)
-    return result.exit_code
+        for result in results:
+            show.result(result, changed=changed)
+        if (
+            any(host.outcome in {"unreachable", "refused"} for result in results for host in result.hosts)
+            and not changed
+        ):
+            print("No host was changed.")
+    return code
 
 
 def _confirmed(line: CommandLine) -> bool:

@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from launcher.compose import overrides as ov
 from launcher.compose.convert import to_deployment
 from launcher.compose.sources import Sources, chosen_files, listed_groups
+from launcher.compose.written import keep_as_written
 from launcher.errors import ConfigError, nearest
 from launcher.paths import GROUPS, data_dir
 from launcher.schema import Deployment
@@ -121,6 +122,7 @@ def _compose(texts: Sequence[str], layers: Layers, environment: Mapping[str, str
         raise ConfigError(_broken_file(layers, error)) from error
     env = {**sources.environment(), **given.environment}
     data["env"] = {name: value for name, value in env.items() if value is not None} | dict(environment)
+    keep_as_written(data, sources)
     deployment = to_deployment(data, sources.origin)
     _check_name(deployment.name, sources)
     return Composition(deployment, sources, _notes(layers, choices))

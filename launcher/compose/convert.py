@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import typing
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -123,6 +124,8 @@ def _source(key: str, value: object) -> str:
 def _arg(key: str, value: object) -> ArgValue:
     if not key.replace("_", "").replace("-", "").replace(".", "").isalnum():
         raise _Problem("is no name of a flag")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _Problem(f"is {value}, which no flag takes; quote it if it is meant as text")
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, list) and all(isinstance(v, str | int | float) and not isinstance(v, bool) for v in value):
@@ -145,14 +148,14 @@ def _scalar(hint: object, value: object) -> object:  # noqa: C901 - one case a t
             return value
         raise _Problem(f"must be a whole number from 0 up, not {_shown(value)}")
     if hint is float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
             return float(value)
-        raise _Problem(f"must be a number, not {_shown(value)}")
+        raise _Problem(f"must be a number from 0 up, not {_shown(value)}")
     if hint is str:
+        if value == "???":
+            raise _Problem("is missing")
         if isinstance(value, str):
             return value
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
         raise _Problem(f"must be text, not {_shown(value)}; quote it if it is meant as text")
     if get_origin(hint) is tuple:
         if isinstance(value, str) and value:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 
+#: Maps whose names are set one by one, so that each has its own origin and arrives as typed.
+_MAPS = ("env", "secrets", "secrets.env", "secrets.args", "engine.args")
+
+
 @dataclass(frozen=True)
 class Overrides:
     """A command line's overrides, checked and in canonical order.
@@ -124,6 +128,8 @@ def _problem(override: Override, line: str, key: str, typed: dict[str, str], top
     first = key.split(".", maxsplit=1)[0]
     if override.is_sweep_override():
         return f"override {line!r} is a list of values: add -m to try each, or quote it: {quoted(line)}"
+    if key in _MAPS and not override.is_delete():
+        return f"override {line!r}: set the names one by one: {key}.NAME=VALUE"
     if override.package is not None:
         return f"override {line!r}: '@' is not used here; every group has its own place"
     if first not in (*GROUPS, *top_level):

@@ -36,6 +36,11 @@ class Source:
     label: str
     root: yaml.Node | None
 
+    def names(self, key: str) -> list[str]:
+        """Return the names that the file sets below a key, in its order."""
+        inner = _within(key, self.package)
+        return [name for name, _ in _entries(_child(self.root, inner))] if inner is not None else []
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -55,6 +60,18 @@ class Sources:
     def origin(self, key: str) -> str:
         """Return the strongest of `origins` as the begin of a message, or ""."""
         return next((f"{origin}: " for origin in self.origins(key)), "")
+
+    def written(self, key: str) -> str | None:
+        """Return a number or switch as its strongest setting wrote it: YAML turns ``1_000`` into 1000."""
+        typed = self.typed.get(key)
+        if typed is not None:
+            return typed.partition("=")[2]
+        for source in reversed(self.files):
+            inner = _within(key, source.package)
+            node = _child(source.root, inner) if inner is not None else None
+            if isinstance(node, yaml.ScalarNode):
+                return str(node.value)
+        return None
 
     def environment(self) -> dict[str, str]:
         """Return the ``env:`` maps of the files, every value exactly as it was written.

@@ -6,12 +6,13 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from launcher.host.requests import sha256, shared_files
+from launcher.host.requests import loaded_commands, sha256, shared_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from launcher.render import Release
+    from launcher.schema import Deployment
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class HostPlan:
     Attributes:
         changes: differences between what is there and the release; empty when nothing would be done.
         restart: why the server would be restarted or started; "" when it would not.
+        waits: whether this very release is starting, so that its proof has to be waited for.
         running: digest of the release that the main process carries, "" when none runs.
         problems: what the host lacks; any of them stops the deployment before a change.
         notes: things worth knowing that stop nothing.
@@ -40,6 +42,7 @@ class HostPlan:
     digest: str
     changes: tuple[Change, ...] = ()
     restart: str = ""
+    waits: bool = False
     running: str = ""
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
@@ -47,38 +50,46 @@ class HostPlan:
     @property
     def in_sync(self) -> bool:
         """Whether nothing would be done."""
-        return not self.changes and not self.restart
+        return not self.changes and not self.restart and not self.waits
 
 
 def plan_host(
-    host: str, release: Release, observation: Mapping[str, Any], secrets: Mapping[str, str] | None = None
+    host: str,
+    release: Release,
+    deployment: Deployment,
+    observation: Mapping[str, Any],
+    secrets: Mapping[str, str] | None = None,
 ) -> HostPlan:
     """Compare a release with what a probe saw.
 
     Args:
         host: its name.
         release: what is wanted.
+        deployment: what the release was rendered from.
         observation: what is there.
         secrets: keyed fingerprints of the wanted secrets, by name.
     """
+    if observation["problems"]:
+        return HostPlan(host, release.digest, problems=tuple(observation["problems"]))
     wanted = secrets or {}
-    running, applied = observation["running"], observation["applied"]
+    running, applied, loaded = observation["running"], observation["applied"], observation["unit"]["loaded"]
     base = (running or {}).get("manifest") or (applied or {}).get("manifest")
     changes = [
         *_release_changes(base, release),
         *_secret_changes(observation["secrets"], wanted),
         *_file_changes(observation["files"], release),
-        *_service_changes(observation["unit"]["loaded"], observation["files"], release),
+        *_service_changes(loaded, observation["files"], release, loaded_commands(release, deployment)),
     ]
-    drop_ins = observation["unit"]["loaded"]["DropInPaths"]
+    notes = [f"drop-in of somebody else: {path}" for path in loaded["DropInPaths"]]
+    notes += [f"NCCL also reads {path}: {', '.join(names)}" for path, names in observation["nccl_files"].items()]
     return HostPlan(
         host=host,
         digest=release.digest,
         changes=tuple(changes),
         restart=_restart_reason(release, observation) or _stale_secret(observation, wanted),
+        waits=loaded["ActiveState"] == "activating" and (running or {}).get("digest") == release.digest,
         running=(running or {}).get("digest", ""),
-        problems=tuple(observation["problems"]),
-        notes=tuple(f"drop-in of somebody else: {path}" for path in drop_ins),
+        notes=tuple(notes),
     )
 
 
@@ -146,18 +157,26 @@ def _file_changes(files: Mapping[str, Mapping[str, Any]], release: Release) -> l
 
 
 def _service_changes(
-    loaded: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]], release: Release
+    loaded: Mapping[str, Any],
+    files: Mapping[str, Mapping[str, Any]],
+    release: Release,
+    commands: Sequence[Sequence[str]],
 ) -> list[Change]:
     changes: list[Change] = []
     if loaded["UnitFileState"] != "enabled":
         changes.append(Change("service", "start at boot", loaded["UnitFileState"] or None, "enabled"))
-    if loaded["NeedDaemonReload"] or (loaded["FragmentPath"] not in {"", release.unit.path}):
-        changes.append(Change("service", "unit as loaded", loaded["FragmentPath"] or None, release.unit.path))
-    elif files[release.unit.path]["sha256"] == sha256(release.unit) and [e[0] for e in loaded["EnvironmentFiles"]] != [
-        release.env_file.path
-    ]:
-        old = ", ".join(e[0] for e in loaded["EnvironmentFiles"]) or None
-        changes.append(Change("service", "environment file as loaded", old, release.env_file.path))
+    if loaded["NeedDaemonReload"]:
+        changes.append(Change("service", "unit as loaded", "older than its files", "reloaded"))
+    if loaded["FragmentPath"] and files[release.unit.path]["sha256"] == sha256(release.unit):
+        shown = {"environment file": (", ".join(e[0] for e in loaded["EnvironmentFiles"]), release.env_file.path)}
+        for name, wanted in zip(("ExecStart", "ExecStartPost"), commands, strict=True):
+            is_ = "; ".join(shlex.join(entry[1]) for entry in loaded[name])
+            shown[f"{name}="] = (is_, shlex.join(wanted))
+        changes += [
+            Change("service", f"{name} as loaded", is_ or None, "as in the unit file")
+            for name, (is_, should) in shown.items()
+            if is_ != should
+        ]
     return changes
 
 
@@ -167,10 +186,11 @@ def _restart_reason(release: Release, observation: Mapping[str, Any]) -> str:
         return "start: it is not running"
     if running["digest"] != release.digest:
         return f"restart: release {running['digest'] or 'unknown'} is running"
+    if running["manifest"] is None:
+        return "restart: its manifest is gone or was changed"
+    if loaded["ActiveState"] == "activating":
+        return ""  # it loads already: to start it over would cost minutes
     verdict = running["verdict"]
-    if verdict is None or verdict["contradictions"]:
-        lines = verdict["contradictions"] if verdict else ["its manifest is gone or was changed"]
-        return f"restart: {lines[0]}"
-    if loaded["ActiveState"] != "active":
+    if verdict is None:
         return f"restart: the service is {loaded['ActiveState']}"
-    return ""
+    return f"restart: {verdict['contradictions'][0]}" if verdict["contradictions"] else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from launcher.errors import ConfigError, HostError, UnreachableError
 from launcher.fleet.plan import HostPlan, plan_host
 from launcher.host.requests import apply_request, probe_request
-from launcher.host.transport import LocalTransport, Transport
+from launcher.host.transport import AgentBugError, LocalTransport, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,15 +21,12 @@ if TYPE_CHECKING:
     #: Called with a host's name and a line of progress.
     Progress = Callable[[str, str], None]
 
-Outcome = Literal[
-    "unchanged", "pending", "done", "refused", "locked", "rolled back", "failed", "unreachable", "not changed"
-]
+Outcome = Literal["unchanged", "pending", "done", "refused", "locked", "rolled back", "failed", "unreachable"]
 
 #: Exit code of each outcome, and which of several wins.
 _CODES: dict[Outcome, int] = {
     "unchanged": 0,
     "done": 0,
-    "not changed": 0,
     "pending": 3,
     "refused": 1,
     "failed": 1,
@@ -38,6 +35,7 @@ _CODES: dict[Outcome, int] = {
     "unreachable": 5,
 }
 PENDING = 3
+_BUG = "a bug of launch; please report it with these lines"
 _ORDER = (8, 7, 1, 6, 5, 4, 3, 0)
 
 
@@ -66,7 +64,10 @@ class Result:
     def exit_code(self) -> int:
         """8 when hosts were left in different states, else the first that applies of 7, 1, 6, 5, 4, 3, 0."""
         outcomes = {host.outcome for host in self.hosts}
-        if "done" in outcomes and outcomes & {"rolled back", "failed", "refused", "locked", "unreachable"}:
+        failed = outcomes & {"rolled back", "failed"}
+        if ("done" in outcomes and outcomes & {"refused", "locked", "unreachable"}) or (
+            failed and outcomes & {"done", "unchanged"}
+        ):
             return 8
         return worst(_CODES[outcome] for outcome in outcomes)
 
@@ -114,7 +115,9 @@ def look(
             return HostResult(way.host, "unreachable", message=error.message)
         except HostError as error:
             return HostResult(way.host, "refused", message=error.message)
-        plan = plan_host(way.host, release, observation, secrets.fingerprints)
+        except AgentBugError as error:
+            return HostResult(way.host, "refused", message=_BUG, evidence=tuple(str(error).splitlines()))
+        plan = plan_host(way.host, release, deployment, observation, secrets.fingerprints)
         if plan.problems:
             return HostResult(way.host, "refused", plan, "the host is not ready", plan.problems)
         if plan.in_sync:
@@ -145,6 +148,8 @@ def change(
             return HostResult(way.host, "unreachable", before.plan, error.message)
         except HostError as error:
             return HostResult(way.host, "failed", before.plan, error.message)
+        except AgentBugError as error:
+            return HostResult(way.host, "failed", before.plan, _BUG, tuple(str(error).splitlines()))
         return HostResult(
             way.host,
             answer["outcome"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from functools import cache
 from pathlib import Path
@@ -16,19 +15,8 @@ if TYPE_CHECKING:
 
 #: In order of dependence: a module imports only from those before it.
 _MODULES = (
-    "manifest",
-    "knowledge",
-    "processes",
-    "credentials",
-    "ports",
-    "guard",
-    "wait",
-    "systemd",
-    "files",
-    "neighbours",
-    "probe",
-    "apply",
-    "main",
+    *("knowledge", "manifest", "processes", "evidence", "credentials", "ports", "systemd", "guard", "wait"),
+    *("files", "neighbours", "needs", "probe", "apply", "main"),
 )
 
 _LOADER = '''\
@@ -84,11 +72,6 @@ def _literal(value: object) -> str:
     if isinstance(value, list) and value and isinstance(value[0], tuple):
         return "[\n" + "".join(f"({name!r}, {source!a}),\n" for name, source in value) + "]"
     return ascii(value)
-
-
-def digest() -> str:
-    """Return the SHA-256 of the agent's program text."""
-    return hashlib.sha256(program().encode()).hexdigest()
 
 
 def payload(request: Mapping[str, Any]) -> str:

@@ -47,10 +47,14 @@ def replace_process(release: Release, env: Mapping[str, str], secrets: Mapping[s
     arguments = {name[len(_ARGUMENT) :]: value for name, value in secrets.items() if name.startswith(_ARGUMENT)}
     if arguments:
         argv[-1] = _secrets_file(arguments)
+    folder = release.settings.get("WorkingDirectory")
     try:
+        if folder:
+            os.chdir(folder)
         os.execve(argv[0], argv, dict(env))  # noqa: S606 - the point of `launch run`
     except OSError as error:
-        raise LaunchError(f"engine.python={argv[0]} cannot be started: {error.strerror}") from error
+        what = f"engine.working_directory={folder}" if error.filename == folder else f"engine.python={argv[0]}"
+        raise LaunchError(f"{what} cannot be used: {error.strerror}") from error
 
 
 def _secrets_file(arguments: Mapping[str, str]) -> str:

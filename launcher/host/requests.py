@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from launcher.host import bundle
 from launcher.paths import data_dir
 from launcher.render.release import ETC, UNITS, File, Release
-from launcher.render.unit import AGENT_PATH, guard_words
+from launcher.render.unit import AGENT_PATH, guard_words, wait_words
 
 if TYPE_CHECKING:
     from launcher.host.secret_values import SecretValues
@@ -48,21 +47,27 @@ def secrets_folder(release: Release) -> str:
 
 def apply_request(release: Release, deployment: Deployment, secrets: SecretValues, *, restart: bool) -> dict[str, Any]:
     """Return the request that brings a release into service."""
-    words = guard_words(deployment.target.python, release.manifest.path)
     return {
         "verb": "apply",
         "unit": release.unit_name,
         "files": [_entry(file) for file in release.files],
         "shared": [_entry(file) for file in shared_files()],
-        # Over D-Bus the command is after specifiers and before variables.
-        "command": [*words, *(word.replace("$", "$$") for word in release.argv)],
+        "commands": loaded_commands(release, deployment),
         "secrets": [
             _entry(File(f"{secrets_folder(release)}/{id_}", value, 0o600)) for id_, value in secrets.reveal().items()
         ],
         "needs": needs(deployment),
         "restart": restart,
-        "timeouts": {"start": deployment.unit.start_timeout, "stop": deployment.unit.stop_timeout},
     }
+
+
+def loaded_commands(release: Release, deployment: Deployment) -> list[list[str]]:
+    """Return ``ExecStart=`` and ``ExecStartPost=`` as the manager shows them: before variables are put in."""
+    python, manifest = deployment.target.python, release.manifest.path
+    return [
+        [*guard_words(python, manifest), *(word.replace("$", "$$") for word in release.argv)],
+        wait_words(python, manifest, deployment.unit.start_timeout),
+    ]
 
 
 def _entry(file: File) -> dict[str, Any]:
@@ -74,12 +79,11 @@ def needs(deployment: Deployment) -> dict[str, Any]:
     folders = {}
     if deployment.engine.working_directory:
         folders["engine.working_directory"] = deployment.engine.working_directory
-    if deployment.unit.log_file:
-        folders["unit.log_file"] = str(PurePosixPath(deployment.unit.log_file).parent)
     return {
         "user": deployment.engine.user,
         "programs": {"engine.python": deployment.engine.python, "target.python": deployment.target.python},
         "folders": folders,
+        "log_file": deployment.unit.log_file,
         "name": deployment.name,
         "port": deployment.engine.port,
         "gpus": list(deployment.engine.gpus),

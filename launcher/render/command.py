@@ -23,25 +23,46 @@ def argv(deployment: Deployment) -> tuple[str, ...]:
     """
     encode.plain_path("engine.python", deployment.engine.python)
     build = {"sglang": _sglang, "vllm": _vllm}[deployment.engine.name]
+    speculation = {"sglang": _sglang_speculation, "vllm": _vllm_speculation}[deployment.engine.name](deployment)
     own = build(deployment)
-    extra = _extra(deployment)
-    flags = {a for a in own if a.startswith("--")} | ({"--config"} if deployment.secrets.args else set())
-    problems = [
-        f"engine.args.{key}: {flag} is already set by the deployment's own keys; set it there"
-        for key, flag in ((k, _flag(k)) for k in deployment.engine.args)
-        if flag in flags
-    ]
-    given = {_flag(key) for key, value in deployment.engine.args.items() if value not in (None, False)} | flags
-    problems += [
-        f"secrets.args.{key}: {_flag(key)} is set in clear as well: take it out of there"
-        for key in deployment.secrets.args
-        if _flag(key) in given
-    ]
+    secret = ["--config", secrets_file(deployment.name)] if deployment.secrets.args else []
+    problems = _set_twice(deployment, [*own, *speculation, *secret])
     if problems:
         raise RenderError(*problems)
-    speculation = {"sglang": _sglang_speculation, "vllm": _vllm_speculation}[deployment.engine.name]
-    secret = ["--config", secrets_file(deployment.name)] if deployment.secrets.args else []
-    return (deployment.engine.python, *own, *extra, *speculation(deployment), *secret)
+    return (deployment.engine.python, *own, *_extra(deployment), *speculation, *secret)
+
+
+#: Other names of flags that keys of the deployment set (SGLang 0.5.6 to 0.5.23, vLLM 0.25 to 0.33).
+_ALIASES = {
+    "--tensor-parallel-size": "--tp-size",
+    "--tp": "--tp-size",
+    "--model": "--model-path",
+    "-tp": "--tp-size",
+}
+
+
+def _set_twice(deployment: Deployment, own: list[str]) -> list[str]:
+    """Return the flags of ``engine.args`` and ``secrets.args`` that something else sets too."""
+    taken = {_same(word): "the deployment's own keys; set it there" for word in own if word.startswith("--")}
+    problems: list[str] = []
+    for group, args in (("engine.args", deployment.engine.args), ("secrets.args", deployment.secrets.args)):
+        for key, value in args.items():
+            if value is None or value is False:
+                continue
+            flag = _flag(key)
+            if _same(flag) in taken:
+                problems.append(f"{group}.{key}: {flag} is already set by {taken[_same(flag)]}")
+            elif group == "engine.args" and _same(flag) in _SECRET_FLAGS:
+                problems.append(f"{group}.{key} is a secret: set secrets.args.{key}=file:PATH instead")
+            taken[_same(flag)] = f"{group}.{key}; set it once"
+    return problems
+
+
+_SECRET_FLAGS = ("--api-key", "--admin-api-key", "--hf-token")
+
+
+def _same(flag: str) -> str:
+    return _ALIASES.get(flag, flag)
 
 
 def secrets_file(name: str) -> str:

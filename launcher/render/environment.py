@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 #: NCCL_DEBUG, NCCL_DEBUG_SUBSYS: every rank prints the variables that it took, about 190 lines a start.
 ADDED = {"SPT_NOENV": "1", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV"}
 
+#: systemd.exec(5), "Environment variables set by the service manager", and what the waiter is called with.
+_SYSTEMDS = frozenset(
+    (
+        *("MAINPID", "MANAGERPID", "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"),
+        *("RUNTIME_DIRECTORY", "WATCHDOG_PID", "WATCHDOG_USEC", "SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS"),
+        "SYSTEMD_EXEC_PID",
+    )
+)
+_SECRET_ENDS = ("_TOKEN", "_API_KEY", "_PASSWORD", "_SECRET", "_SECRET_KEY", "_ACCESS_KEY")
+
 
 def environment(deployment: Deployment) -> dict[str, str]:
     """Return the variables of a deployment, without the two that name its release.
@@ -40,6 +50,16 @@ def environment(deployment: Deployment) -> dict[str, str]:
         f"env.{name}: names that begin with LAUNCH_ belong to launch itself"
         for name in deployment.env
         if name.startswith("LAUNCH_")
+    ]
+    problems += [
+        f"env.{name}: systemd sets it for its own purposes"
+        for name in deployment.env
+        if name in _SYSTEMDS or name.startswith("LISTEN_")
+    ]
+    problems += [
+        f"env.{name} looks like a secret: set secrets.env.{name}=file:PATH instead, it would be shown in clear"
+        for name, value in deployment.env.items()
+        if name.endswith(_SECRET_ENDS) and value
     ]
     problems += [
         f"secrets.env.{name} is set in clear as well: take it out of there"

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from launcher.agent.manifest import digest_of
+from launcher.agent.manifest import checksum_of, digest_of
 from launcher.errors import RenderError
 from launcher.render import command, encode, fit
 from launcher.render.environment import environment
@@ -69,6 +69,12 @@ class Release:
         return (self.env_file, self.manifest, self.unit)
 
 
+def _empty(deployment: Deployment) -> list[str]:
+    fraction = deployment.engine.memory_fraction
+    found = [f"{key} is empty" for key, text in (("model.path", deployment.model.path),) if not text.strip()]
+    return found + ([f"engine.memory_fraction={fraction:g} must be 0 to 1"] if fraction > 1 else [])
+
+
 def render(deployment: Deployment) -> Release:
     """Render a deployment; the same deployment gives the same bytes.
 
@@ -77,10 +83,10 @@ def render(deployment: Deployment) -> Release:
     """
     argv = command.argv(deployment)
     env = environment(deployment)
-    problems = [*encode.check_environment(env), *encode.check_arguments(argv), *encode.check_total(argv, env)]
+    problems = [*encode.check_environment(env), *encode.check_arguments(argv)] or encode.check_total(argv, env)
     if not 1 <= deployment.engine.port <= 65535:
         problems.append(f"engine.port={deployment.engine.port} is no port: 1 to 65535")
-    problems += fit.problems(deployment)
+    problems += [*_empty(deployment), *fit.problems(deployment)]
     if problems:
         raise RenderError(*problems)
     settings = unit_settings(deployment)
@@ -89,7 +95,7 @@ def render(deployment: Deployment) -> Release:
     digest = digest_of(content)
     env["LAUNCH_DIGEST"] = digest
     folder = f"{ETC}/{deployment.name}"
-    manifest = {
+    manifest: dict[str, object] = {
         **content,
         "version": 1,
         "name": deployment.name,
@@ -97,6 +103,7 @@ def render(deployment: Deployment) -> Release:
         "engine": deployment.engine.name,
         "port": deployment.engine.port,
         "host": deployment.engine.host,
+        "ready": deployment.unit.ready,
         "gpus": list(deployment.engine.gpus),
         "memory_fraction": deployment.engine.memory_fraction,
         "secrets": {
@@ -104,6 +111,7 @@ def render(deployment: Deployment) -> Release:
             "args": {key.replace("_", "-"): f"arg.{key}" for key in sorted(deployment.secrets.args)},
         },
     }
+    manifest["checksum"] = checksum_of(manifest)
     manifest_text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     return Release(
         name=deployment.name,

@@ -24,6 +24,7 @@ REFUSED = 78
 #: Not a setting of systemd: which credentials the unit loads, as part of the release's identity.
 SECRETS = "Secrets"
 _SLICE = re.compile(r"launch(-[a-z0-9_.]+)*\.slice")
+_WEEK = 7 * 24 * 3600
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
@@ -36,8 +37,10 @@ def unit_settings(deployment: Deployment) -> dict[str, str]:
     engine, unit = deployment.engine, deployment.unit
     if not _USER.fullmatch(engine.user):
         raise RenderError(f"engine.user={engine.user!r} is no name of a Linux user")
-    if unit.start_timeout < 10:
-        raise RenderError(f"unit.start_timeout={unit.start_timeout}: give the server 10 seconds at least")
+    for key, least in (("start_timeout", 10), ("stop_timeout", 1), ("restart_delay", 0)):
+        seconds = getattr(unit, key)
+        if not least <= seconds <= _WEEK:
+            raise RenderError(f"unit.{key}={seconds} must be {least} to {_WEEK} seconds")
     if not _SLICE.fullmatch(unit.slice):
         raise RenderError(f"unit.slice={unit.slice!r} must be launch.slice or one below it, as launch-batch.slice")
     settings = {
@@ -70,6 +73,12 @@ def guard_words(python: str, manifest: str) -> list[str]:
     return [python, "-I", "-X", "utf8", AGENT_PATH, "guard", manifest, "--"]
 
 
+def wait_words(python: str, manifest: str, start_timeout: int) -> list[str]:
+    """Return the words of ``ExecStartPost=``; the waiter gives up with a reason before systemd does without."""
+    deadline = str(start_timeout - 5)
+    return [python, "-I", "-X", "utf8", AGENT_PATH, "wait", manifest, "--pid", "${MAINPID}", "--deadline", deadline]
+
+
 def unit_text(deployment: Deployment, digest: str, argv: Sequence[str], settings: Mapping[str, str]) -> str:
     """Return the text of the unit file."""
     python = encode.plain_path("target.python", deployment.target.python)
@@ -84,11 +93,10 @@ def unit_text(deployment: Deployment, digest: str, argv: Sequence[str], settings
             secrets=secret_ids(deployment),
             folder=folder,
             guard=" ".join(guard_words(python, f"{folder}/{digest}.json")),
-            wait=" ".join([python, "-I", "-X", "utf8", AGENT_PATH, "wait", f"{folder}/{digest}.json"]),
+            wait=" ".join(wait_words(python, f"{folder}/{digest}.json", deployment.unit.start_timeout)),
             argv=argv,
             mounts=mounts,
             refused=REFUSED,
-            deadline=deployment.unit.start_timeout - 5,
         )
         .replace("\r", "")
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from launcher.agent import knowledge, manifest, ports, processes
+from launcher.agent import evidence, knowledge, manifest, neighbours, ports, processes
 from launcher.host import bundle
 from launcher.render import Release, render
 from tests.composing import compose
@@ -52,6 +52,7 @@ def start(
     if not path.exists():
         path.write_text(release.manifest.text if text is None else text)
     words = [python, "-I", "-X", "utf8", str(agent), "guard", str(path), "--", *release.argv]
+    env = {**env, "RUNTIME_DIRECTORY": str(agent.parent), "INVOCATION_ID": "i", "JOURNAL_STREAM": "1:1"}
     return subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=30)
 
 
@@ -62,7 +63,8 @@ def test_the_guard_becomes_the_server(agent: Path, release: Release, python: str
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     # The server's own Python may add LC_CTYPE; the guard adds nothing.
-    assert {k: v for k, v in seen.items() if k != "LC_CTYPE"} == env
+    given = {"RUNTIME_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM", "LC_CTYPE"}
+    assert {k: v for k, v in seen.items() if k not in given} == env
     assert "guard: release" in done.stderr
 
 
@@ -117,9 +119,10 @@ def test_usage(agent: Path, words: list[str]) -> None:
 
 
 def test_the_bundle_is_ascii_and_the_same_each_time() -> None:
-    assert bundle.program().isascii()
+    once = bundle.program()
+    assert once.isascii()
     bundle.program.cache_clear()
-    assert bundle.digest() == bundle.digest()
+    assert bundle.program() == once
 
 
 def test_changed_manifests_are_found(release: Release) -> None:
@@ -132,10 +135,10 @@ def test_changed_manifests_are_found(release: Release) -> None:
 
 
 def test_compare_knows_cut_blocks() -> None:
-    wanted = {"env": {"A": "1", "B": "2"}}
-    assert manifest.compare({"A": "1", "B": "2", "C": "3"}, wanted) == []
-    assert len(manifest.compare({"A": "x"}, wanted)) == 2
-    assert manifest.compare({"A": "x"}, wanted, cut=True) == ['A is "x" (should be "1")']
+    wanted = {"env": {"LAUNCH_A": "1", "B": "2"}}
+    assert manifest.compare({"LAUNCH_A": "1", "B": "2", "C": "3"}, wanted) == []
+    assert len(manifest.compare({"LAUNCH_A": "x"}, wanted)) == 2
+    assert manifest.compare({"LAUNCH_A": "x"}, wanted, cut=True) == ['LAUNCH_A is "x" (should be "1")']
     assert manifest.compare({}, wanted, cut=True) == []
 
 
@@ -176,7 +179,8 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_process_is_read(sleeper: subprocess.Popen[bytes]) -> None:
     seen = processes.read_process(sleeper.pid)
-    assert seen == processes.Process(sleeper.pid, "sleep 60", {"A": "1", "B": "ü"}, cut=False)
+    assert seen
+    assert seen._replace(start=b"") == processes.Process(sleeper.pid, b"", "sleep 60", {"A": "1", "B": "ü"}, cut=False)
     sleeper.kill()
     while processes.read_process(sleeper.pid) is not None:
         pass  # a zombie until it is waited for
@@ -194,26 +198,94 @@ VERDICTS = {
 
 @pytest.mark.parametrize(("env", "cut", "contradictions", "unknown"), VERDICTS.values(), ids=VERDICTS.keys())
 def test_judging_a_worker(env: dict[str, str] | None, cut: bool, contradictions: int, unknown: int) -> None:
-    main = processes.Process(1, "main", {"A": "1"}, cut=False)
-    verdict = processes.judge([main, processes.Process(2, "worker", env, cut=cut)], WANTED, 1)
+    main = processes.Process(1, b"", "main", {"A": "1"}, cut=False)
+    verdict = processes.judge([main, processes.Process(2, b"", "worker", env, cut=cut)], WANTED, 1)
     assert (len(verdict.contradictions), len(verdict.unknown)) == (contradictions, unknown)
-    assert verdict.pids == [1, 2]
+    assert verdict.proven == ([1] if cut or contradictions else [1, 2])
 
 
 def test_a_lost_main_process_is_a_contradiction() -> None:
     assert processes.judge([], WANTED, 1).contradictions == ["the main process 1 is gone"]
 
 
+WORKERS = {
+    "a setting of NCCL": ({"NCCL_ALGO": "Tree"}, 1, 0),
+    "the engine's own addition": ({"NCCL_CUMEM_ENABLE": "0"}, 0, 0),
+    "that with another value": ({"NCCL_CUMEM_ENABLE": "1"}, 1, 0),
+    "an unknown name, perhaps a secret": ({"NCCL_SECRET": "s3"}, 0, 1),
+    "nothing of ours": ({"HOME": "/"}, 0, 0),
+}
+
+
 @pytest.mark.usefixtures("known")
-def test_settings_that_appear_in_workers_are_the_engines_own_doing() -> None:
-    main = processes.Process(1, "main", {"A": "1"}, cut=False)
-    worker = processes.Process(2, "worker", {"A": "1", "NCCL_ALGO": "Tree", "NCCL_SECRET": "s3"}, cut=False)
+@pytest.mark.parametrize(("extra", "wrong", "odd"), WORKERS.values(), ids=WORKERS.keys())
+def test_what_appears_in_workers_alone(extra: dict[str, str], wrong: int, odd: int) -> None:
+    main = processes.Process(1, b"", "main", {"A": "1"}, cut=False)
+    worker = processes.Process(2, b"", "worker", {"A": "1", **extra}, cut=False)
     verdict = processes.judge([main, worker], WANTED, 1)
-    assert verdict.contradictions == []
-    assert len(verdict.odd) == 2
+    assert (len(verdict.contradictions), len(verdict.odd)) == (wrong, odd)
     assert "s3" not in str(verdict)
-    main = processes.Process(1, "main", {"A": "1", "NCCL_ALGO": "Tree"}, cut=False)
-    assert len(processes.judge([main], WANTED, 1).contradictions) == 1
+
+
+def test_a_process_without_any_environment_is_no_renamed_one() -> None:
+    with subprocess.Popen(["sleep", "60"], env={}) as process:
+        while b"sleep" not in (processes.read_bytes(f"/proc/{process.pid}/cmdline") or b""):
+            pass
+        seen = processes.read_process(process.pid)
+        process.kill()
+    assert seen
+    assert (seen.env, seen.cut) == ({}, False)
+    assert len(processes.judge([seen], WANTED, seen.pid).contradictions) == 1
+
+
+def test_values_are_told_of_known_names_only() -> None:
+    wanted = {"env": {"HF_TOKEN": "s3cret", "LAUNCH_DIGEST": "1"}}
+    said = " ".join(manifest.compare({"HF_TOKEN": "0ther"}, wanted) + manifest.compare({}, wanted))
+    assert "s3cret" not in said
+    assert "0ther" not in said
+    assert "HF_TOKEN has another value" in said
+
+
+MARKS = {"mine": ({}, 0), "another process": ({"pid": 8}, 1), "an older start": ({"invocation": "x"}, 1)}
+
+
+@pytest.mark.parametrize(("change", "count"), MARKS.values(), ids=MARKS.keys())
+def test_the_mark_of_the_guard(tmp_path: Path, change: dict[str, Any], count: int) -> None:
+    (tmp_path / "guard").write_text(json.dumps({"digest": "d", "pid": 7, "invocation": "i", **change}))
+    assert len(evidence.unguarded(str(tmp_path), {"digest": "d"}, 7, "i")) == count
+    assert len(evidence.unguarded("/none", {"digest": "d"}, 7, "i")) == 1
+
+
+CONFLICTS = {
+    "another port and other GPUs": ({"port": 2, "gpus": ["1"]}, 0),
+    "same port": ({"port": 1, "gpus": ["1"]}, 1),
+    "same GPU": ({"port": 2, "gpus": ["0"]}, 1),
+    "all GPUs": ({"port": 2, "gpus": []}, 1),
+    "same GPU with room": ({"port": 2, "gpus": ["0"], "memory_fraction": 0.5}, 0),
+    "same GPU without room": ({"port": 2, "gpus": ["0"], "memory_fraction": 0.7}, 1),
+    "itself": ({"name": "a", "port": 1}, 0),
+}
+
+
+@pytest.mark.parametrize(("other", "count"), CONFLICTS.values(), ids=CONFLICTS.keys())
+def test_neighbours(other: dict[str, Any], count: int) -> None:
+    wanted = {"name": "a", "port": 1, "gpus": ["0"], "memory_fraction": 0.5}
+    assert len(neighbours.conflicts(wanted, [{"name": "b", "gpus": [], "memory_fraction": 0, **other}])) == count
+
+
+ADDRESSES = {
+    "wildcard asks": ("127.0.0.1", "0.0.0.0", True),
+    "wildcard listens": ("0.0.0.0", "127.0.0.1", True),
+    "same": ("127.0.0.1", "127.0.0.1", True),
+    "another": ("127.0.0.1", "127.0.0.2", False),
+    "by name": ("127.0.0.1", "localhost", True),
+}
+
+
+@pytest.mark.parametrize(("listener", "wanted", "taken"), ADDRESSES.values(), ids=ADDRESSES.keys())
+def test_a_port_is_taken_on_an_address(listener: str, wanted: str, taken: bool) -> None:
+    with socket.create_server((listener, 0)) as server:
+        assert bool(ports.listening(server.getsockname()[1], wanted)) == taken
 
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])

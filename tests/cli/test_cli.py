@@ -102,6 +102,21 @@ WRONG = {
     "-e without value": (["-e", "A"], "-e NAME=VALUE"),
     "-e with a bad name": (["-e", "1A=x"], "-e NAME=VALUE"),
     "-e twice": (["-e", "A=1", "-e", "A=2"], "twice"),
+    "empty word": (["plan", ""], "is empty"),
+    "-e and env": (["-e", "A=1", "env.A=2"], "contradicts"),
+    "secret in clear": (["-e", "HF_TOKEN=x"], "secrets.env.HF_TOKEN=file:PATH"),
+    "secret flag in clear": (["engine.args.api_key=x"], "secrets.args.api_key=file:PATH"),
+    "systemd's own": (["-e", "MAINPID=1"], "systemd sets it"),
+    "env as a map": (["env={A: 1_000}"], "env.NAME=VALUE"),
+    "not UTF-8": (["-e", "A=\udcff"], "not UTF-8"),
+    "infinite": (["engine.args.x=inf"], "no flag takes"),
+    "no model": (["model.path="], "model.path is empty"),
+    "mandatory": (["model.path='???'"], "model.path is missing"),
+    "flag twice": (["engine.args.a_b=1", "engine.args.a-b=2"], "set it once"),
+    "flag of speculation": (["+spec=eagle3_2step", "engine.args.speculative_num_steps=7"], "is already set"),
+    "flag by another name": (["engine.args.tensor_parallel_size=2"], "is already set"),
+    "fraction": (["engine.memory_fraction=1.5"], "must be 0 to 1"),
+    "negative": (["engine.memory_fraction=-1"], "from 0 up"),
     "no host": (["up", "target=ssh"], "target.hosts is empty"),
     "host twice": (["up", "target=ssh", "target.hosts=[a,a]"], "more than once"),
     "status without host": (["status"], "no host is named"),
@@ -123,6 +138,43 @@ def test_wrong_usage_is_2(words: list[str], part: str, as_json: bool, capsys: py
     else:
         assert part in said.err
         assert said.err.startswith("launch: ")
+
+
+def test_numbers_arrive_as_typed_and_order_does_not_matter(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["engine.args.a=1_000", "engine.args.b=1e-5", "engine.args.c=1.10", "model.served_name=007"]
+    records = []
+    for order in (words, words[::-1]):
+        assert main(["plan", "--json", *order]) == 0
+        records += json.loads(capsys.readouterr().out)
+    assert records[0] == records[1]
+    assert " ".join(records[0]["argv"]).endswith("--a 1_000 --b 1e-5 --c 1.10")
+    assert "007" in records[0]["argv"]
+
+
+@pytest.mark.parametrize("shell", ["plan >/dev/full", "plan >&-", "plan | head -1"])
+def test_output_that_goes_nowhere_is_no_traceback(shell: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"exec {sys.executable} -m launcher {shell}"], capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_that_knows_ascii_only() -> None:
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "launcher", "plan", "-e", "A=ü"], env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+
+
+def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = "import os, sys; os.rmdir(os.getcwd()); from launcher.cli import main; sys.exit(main(['plan']))"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=gone, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "does not exist any more" in done.stderr
 
 
 def test_a_folder_that_cannot_be_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,7 +220,7 @@ def test_run_passes_signals_on(engine: Path, number: int, code: int) -> None:
 
 def test_run_without_the_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "engine.python=/none"]) == 1
-    assert "engine.python=/none cannot be started" in capsys.readouterr().err
+    assert "engine.python=/none cannot be used" in capsys.readouterr().err
 
 
 NEVER = {
@@ -215,11 +267,11 @@ def test_an_interrupt_is_no_traceback(tmp_path: Path) -> None:
 
 def test_refused_connections_are_unreachable(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "target=ssh", "target.hosts=127.0.0.1", "target.port=1"]) == 5
-    assert "no connection" in capsys.readouterr().out
+    assert "refused" in capsys.readouterr().out
 
 
 def test_unknown_host_names_are_unreachable(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "target=ssh", "target.hosts=no-such-host.invalid", "--json"]) == 5
     record = json.loads(capsys.readouterr().out)
-    assert record["hosts"][0]["outcome"] == "unreachable"
+    assert record["deployments"][0]["hosts"][0]["outcome"] == "unreachable"
     assert record["exit_code"] == 5

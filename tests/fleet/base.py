@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SUITES = ("bullseye", "bookworm", "trixie")
-PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "iproute2", "procps", "sudo")
+# libnuma1 for vLLM's CPU build.
+PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "iproute2", "procps", "sudo", "libnuma1")
 
 # Runs inside the new root. Masked: what has no device or no use in a container and would only slow the boot.
 SETUP = r"""
@@ -60,14 +61,15 @@ def root_of(suite: str) -> Path:
     recipe = hashlib.sha256("\0".join((suite, *PACKAGES, SETUP)).encode()).hexdigest()[:12]
     root = cache() / f"{suite}-{recipe}"
     if not root.exists():
-        with _locked(root) as lock:
+        with locked(root) as lock:
             if not root.exists():
                 _build(suite, root, lock)
     return root
 
 
 @contextlib.contextmanager
-def _locked(root: Path) -> Iterator[int]:
+def locked(root: Path) -> Iterator[int]:
+    """Hold the lock of a folder that is built once; yields its descriptor."""
     root.parent.mkdir(parents=True, exist_ok=True)
     with root.with_name(root.name + ".lock").open("w") as file:
         try:

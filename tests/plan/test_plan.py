@@ -10,15 +10,19 @@ import pytest
 from launcher.agent.manifest import parse
 from launcher.fleet.plan import HostPlan, arguments, plan_host
 from launcher.fleet.rollout import HostResult, Outcome, Result
-from launcher.host.requests import sha256, shared_files
+from launcher.host.requests import loaded_commands, sha256, shared_files
 from launcher.render import Release, render
 from tests.composing import compose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RELEASE = render(compose(["+hw=rtx6000x8"]))
+DEPLOYMENT = compose(["+hw=rtx6000x8"])
+RELEASE = render(DEPLOYMENT)
 OTHER = render(compose(["+hw=rtx6000x8", "nccl.algo=Tree", "~nccl.nthreads", "engine.port=8001"]))
+
+
+COMMANDS = loaded_commands(RELEASE, DEPLOYMENT)
 
 
 def observed(release: Release = RELEASE) -> dict[str, Any]:
@@ -42,6 +46,8 @@ def observed(release: Release = RELEASE) -> dict[str, Any]:
                 "NeedDaemonReload": False,
                 "FragmentPath": release.unit.path,
                 "EnvironmentFiles": [[release.env_file.path, False]],
+                "ExecStart": [["", COMMANDS[0]]],
+                "ExecStartPost": [["", COMMANDS[1]]],
             },
         },
         "applied": {"digest": release.digest, "manifest": manifest},
@@ -53,6 +59,7 @@ def observed(release: Release = RELEASE) -> dict[str, Any]:
             "secrets": {},
         },
         "problems": [],
+        "nccl_files": {},
         "secrets": {},
     }
 
@@ -60,7 +67,7 @@ def observed(release: Release = RELEASE) -> dict[str, Any]:
 def plan(change: Callable[[dict[str, Any]], object] = lambda _: None, base: Release = RELEASE) -> HostPlan:
     seen = deepcopy(observed(base))
     change(seen)
-    return plan_host("h", RELEASE, seen)
+    return plan_host("h", RELEASE, DEPLOYMENT, seen)
 
 
 def lines(result: HostPlan) -> list[tuple[str, str, str | None, str | None]]:
@@ -97,7 +104,8 @@ FILE_ONLY: dict[str, Callable[[dict[str, Any]], object]] = {
     "agent": lambda s: s["files"]["/usr/local/lib/launch/agent.py"].update(sha256="0"),
     "disabled": lambda s: s["unit"]["loaded"].update(UnitFileState="disabled"),
     "not reloaded": lambda s: s["unit"]["loaded"].update(NeedDaemonReload=True),
-    "shadowed": lambda s: s["unit"]["loaded"].update(FragmentPath="/run/systemd/system/x"),
+    "command replaced": lambda s: s["unit"]["loaded"].update(ExecStart=[["", ["/bin/sleep", "1"]]]),
+    "waiter taken out": lambda s: s["unit"]["loaded"].update(ExecStartPost=[]),
     "other file loaded": lambda s: s["unit"]["loaded"].update(EnvironmentFiles=[["/etc/x", False]]),
 }
 
@@ -113,14 +121,33 @@ RESTARTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "not running": lambda s: s.update(running=None),
     "no release": lambda s: s["running"].update(digest="", manifest=None, verdict=None),
     "worker differs": lambda s: s["running"]["verdict"].update(contradictions=["process 9: NCCL_ALGO is missing"]),
-    "manifest gone": lambda s: s["running"].update(verdict=None),
-    "still starting": lambda s: s["unit"]["loaded"].update(ActiveState="activating"),
+    "manifest gone": lambda s: s["running"].update(manifest=None, verdict=None),
+    "stopping": lambda s: (s["unit"]["loaded"].update(ActiveState="deactivating"), s["running"].update(verdict=None)),
 }
 
 
 @pytest.mark.parametrize("change", RESTARTS.values(), ids=RESTARTS.keys())
 def test_reasons_to_restart(change: Callable[[dict[str, Any]], object]) -> None:
     assert plan(change).restart
+
+
+def test_a_loading_server_is_waited_for_and_not_started_over() -> None:
+    def loading(seen: dict[str, Any]) -> None:
+        seen["unit"]["loaded"].update(ActiveState="activating")
+        seen["running"].update(verdict=None)
+
+    result = plan(loading)
+    assert (result.restart, result.waits, result.in_sync) == ("", True, False)
+
+
+def test_a_host_that_cannot_be_looked_at() -> None:
+    result = plan_host("h", RELEASE, DEPLOYMENT, {"problems": ["systemd does not run here"]})
+    assert result.problems == ("systemd does not run here",)
+
+
+def test_files_of_nccl_are_a_note() -> None:
+    result = plan(lambda s: s.update(nccl_files={"/etc/nccl.conf": ["NCCL_P2P_DISABLE"]}))
+    assert result.notes == ("NCCL also reads /etc/nccl.conf: NCCL_P2P_DISABLE",)
 
 
 def test_a_drop_in_is_a_note() -> None:
@@ -142,6 +169,8 @@ CODES: dict[str, tuple[list[Outcome], int]] = {
     "refused beats unreachable": (["refused", "unreachable"], 1),
     "rolled back": (["rolled back"], 7),
     "rolled back beats failed": (["rolled back", "failed"], 7),
+    "one serves the new release already": (["unchanged", "rolled back"], 8),
+    "in sync beside one that cannot be reached": (["unchanged", "unreachable"], 5),
     "locked": (["locked", "unchanged"], 6),
     "mixed": (["done", "rolled back"], 8),
     "mixed by loss": (["done", "unreachable"], 8),

@@ -13,7 +13,8 @@ Settings, by environment or, where that is filtered, by flag:
 STANDIN_LOAD_SECONDS --standin-load · STANDIN_WARMUP_SECONDS --standin-warmup · STANDIN_WORKERS
 --standin-workers · STANDIN_TOKEN_SECONDS (per token of a completion) · STANDIN_FAULT --standin-fault, a
 comma list, or a file `fault` beside this program, of: hang, hang503, crash, exit0, crash_after_ready,
-strip_env, override_env, no_completion.
+strip_env, override_env, no_completion, bare_child (one without any environment), brief_children (such ones
+that come and go, as compilers do), nccl_extra (workers get an NCCL setting more).
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 
 FAULTS = frozenset(
-    "hang hang503 crash exit0 crash_after_ready strip_env override_env no_completion".split()  # noqa: SIM905
+    (
+        *("hang", "hang503", "crash", "exit0", "crash_after_ready", "strip_env", "override_env", "no_completion"),
+        *("bare_child", "brief_children", "nccl_extra"),
+    )
 )
 SGLANG, VLLM = "sglang", "vllm"
 TITLES = {SGLANG: "sglang::scheduler_TP%d", VLLM: "VLLM::Worker_TP%d"}
@@ -196,6 +200,7 @@ class Engine:
         self._set_environment()
         resource_tracker.ensure_running()  # type: ignore[attr-defined, unused-ignore]
         self.workers = [self._spawn(rank) for rank in range(opt.workers)]
+        self._start_children()
         self._watch(opt.load / 2)
         if "crash" in opt.faults:
             self._crash("crash")
@@ -223,12 +228,28 @@ class Engine:
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "8"
         os.environ["CUDA_MODULE_LOADING"] = "AUTO"
 
+    def _start_children(self) -> None:
+        """Start processes without any environment: one that stays, or ever new ones that overlap."""
+        if "bare_child" in self.options.faults:
+            self.workers.append(subprocess.Popen(["/bin/sleep", "1000"], env={}))
+
+        def churn() -> None:
+            while True:
+                subprocess.Popen(["/bin/sleep", "0.3"], env={})
+                time.sleep(0.1)
+
+        if "brief_children" in self.options.faults:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            threading.Thread(target=churn, daemon=True).start()
+
     def _spawn(self, rank: int) -> subprocess.Popen[bytes]:
         env = dict(os.environ)
         if "strip_env" in self.options.faults:
             env = {name: value for name, value in env.items() if not name.startswith("NCCL_")}
         if "override_env" in self.options.faults:
             env["NCCL_ALGO"] = "Tree"
+        if "nccl_extra" in self.options.faults:
+            env["NCCL_P2P_DISABLE"] = "1"
         words = ["--standin-worker", self.options.flavour, str(rank), str(os.getpid())]
         tracker = resource_tracker._resource_tracker._fd  # type: ignore[attr-defined]
         keep = [tracker] if tracker is not None else []

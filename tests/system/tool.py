@@ -31,7 +31,7 @@ systemctl list-unit-files 'launch*' --no-legend | awk '{print $1}' | xargs -r sy
 systemctl list-units --all 'launch-*.service' --no-legend --plain | awk '{print $1}' | xargs -r systemctl kill -s KILL
 rm -rf /etc/launch /etc/systemd/system/launch* /usr/local/lib/launch /run/launch* /run/systemd/system/launch*
 systemctl show-environment | sed 's/=.*//' | grep -E '^(NCCL|CUDA|VLLM|UNKNOWN)_' | xargs -r systemctl unset-environment
-systemctl daemon-reload; systemctl reset-failed; true
+systemctl daemon-reload; systemctl reset-failed; date +%s > /var/tmp/wiped; sleep 1; true
 """
 
 #: Prints one JSON line: every process of the unit with its environment, read without our code.
@@ -62,11 +62,15 @@ class Launch:
     fleet: Fleet
 
     def __call__(
-        self, *words: str, hosts: Sequence[str] = ("h1",), check: int | None = 0
+        self,
+        *words: str,
+        hosts: Sequence[str] = ("h1",),
+        check: int | None = 0,
+        python: str = "/opt/standin/python",
     ) -> subprocess.CompletedProcess[str]:
         """Run ``launch``; fail with its output when the exit code is not the one expected."""
         done = subprocess.run(
-            [sys.executable, "-m", "launcher", *words, *self.aim(hosts)],
+            [sys.executable, "-m", "launcher", *words, *self.aim(hosts, python)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -77,14 +81,14 @@ class Launch:
         assert "Traceback" not in done.stderr
         return done
 
-    def aim(self, hosts: Sequence[str]) -> list[str]:
+    def aim(self, hosts: Sequence[str], python: str = "/opt/standin/python") -> list[str]:
         """Return the overrides that name the hosts, and the stand-in engine with short times."""
         return [
             "target=ssh",
             f"target.hosts=[{','.join(hosts)}]",
             f"target.ssh_config={self.fleet.ssh_config}",
             "target.connect_timeout=3",
-            "engine.python=/opt/standin/python",
+            f"engine.python={python}",
             "unit.restart_delay=1",
             "unit.start_timeout=20",
         ]
@@ -97,8 +101,9 @@ def look(host: FleetHost, unit: str = UNIT) -> dict[str, Any]:
 
 
 def journal(host: FleetHost, unit: str = UNIT) -> str:
-    """Return the whole journal of the unit."""
-    return host.run(f"journalctl --sync; journalctl -u {unit} -o cat --no-pager").stdout
+    """Return the journal of the unit since the host was wiped."""
+    since = "$(($(cat /var/tmp/wiped) + 1))"
+    return host.run(f"journalctl --sync; journalctl -u {unit} -o cat --no-pager --since=@{since}").stdout
 
 
 def wait_for(
