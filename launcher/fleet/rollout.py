@@ -85,7 +85,7 @@ def transports(target: Target) -> list[Transport]:
         ConfigError: no host is named, or one twice.
     """
     if target.kind == "local":
-        return [LocalTransport(target.python)]
+        return [LocalTransport(target.python, target.sudo_password_file)]
     if not target.hosts:
         raise ConfigError("target.hosts is empty: name the hosts, as in 'target.hosts=[gpu1,gpu2]'")
     doubles = sorted({h for h in target.hosts if target.hosts.count(h) > 1})

@@ -1,32 +1,37 @@
 """Hosts over SSH, through Fabric, with strict host keys.
 
-Fabric's own default accepts every host key, even a changed one (3.2.3, tried); here an unknown key and a
-changed key are both refused.
+Fabric's own default accepts every host key, even a changed one (3.2.3, tried); here an unknown key, a changed
+key and a revoked key are refused on every hop, whatever ``StrictHostKeyChecking`` says. Where OpenSSH's
+configuration leads is asked of OpenSSH (`launcher.host.ssh_config`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import paramiko
-from fabric import Config, Connection
 from paramiko.ssh_exception import (
     AuthenticationException,
-    BadHostKeyException,
-    NoValidConnectionsError,
+    ChannelException,
+    IncompatiblePeer,
     SSHException,
 )
 
-from launcher.errors import ConfigError, HostKeyError, UnreachableError
-from launcher.host.bundle import payload
-from launcher.host.transport import agent_command, read_answer
+from launcher.errors import HostKeyError, UnreachableError
+from launcher.host.ssh_connect import Chain
+from launcher.host.ssh_route import Endpoint, route
+from launcher.host.ssh_sudo import SudoPassword
+from launcher.host.transport import converse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    import paramiko
+
+    from launcher.host.transport import Command
     from launcher.schema import Target
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # its errors reach the user as ours
@@ -40,93 +45,86 @@ class SshTransport:
     def __init__(self, host: str, target: Target) -> None:
         self.host = host
         self._target = target
+        self._password = SudoPassword(target.sudo_password_file)
 
     def call(self, request: Mapping[str, Any], on_event: Callable[[str], None]) -> dict[str, Any]:
         """See `launcher.host.transport.Transport.call`."""
-        connection = self._connect()
-        try:
-            channel = connection.create_session()
-            channel.exec_command(agent_command(self._target.python))
+        chain = self._connect()
+
+        @contextlib.contextmanager
+        def start(command: str, *, merged: bool) -> Iterator[Command]:
+            channel = chain.last.create_session()
             try:
-                channel.sendall(payload(request).encode())
-                channel.shutdown_write()
-            except OSError:
-                pass  # it ended early; its error output says why
-            said = lambda: channel.makefile_stderr("r").read().decode("utf-8", "replace")  # noqa: E731
-            return read_answer(self.host, _lines(channel), on_event, self._target.python, said)
-        finally:
-            connection.close()
+                channel.set_combine_stderr(merged)
+                channel.exec_command(command)
+                yield _ChannelCommand(channel)
+            finally:
+                channel.close()
 
-    def _connect(self) -> Connection:
         try:
-            connection = self._connection()
-            connection.open()
-        except BadHostKeyException as error:
-            raise HostKeyError(
-                self.host,
-                f"its host key has CHANGED: known is {_print(error.expected_key)}, offered {_print(error.key)};"
-                f" nothing was sent. If you know why: ssh-keygen -R {error.hostname}",
-            ) from error
-        except AuthenticationException as error:
-            raise UnreachableError(self.host, f"login refused ({error}); try: ssh {self.host}") from error
-        except NoValidConnectionsError as error:
-            raise UnreachableError(self.host, f"no connection ({error.strerror or error})") from error
-        except SSHException as error:
-            if "not found in known_hosts" in str(error):
+            return converse(self.host, start, request, on_event, self._target.python, self._password)
+        finally:
+            chain.close()
+
+    @cached_property
+    def _route(self) -> tuple[Endpoint, ...]:
+        return route(self.host, self._target)
+
+    def _connect(self) -> Chain:
+        route = self._route
+        chain = Chain(self.host)
+        try:
+            chain.open(route)
+        except UnreachableError:
+            chain.close()
+            raise
+        except (OSError, EOFError, SSHException) as error:
+            at = chain.at or route[-1]
+            said = chain.close()
+            where = "" if at is route[-1] else f"jump host {at.name}: "
+            if isinstance(error, IncompatiblePeer) and "host key" in str(error) and chain.record:
+                kinds = ", ".join(sorted(chain.record.kinds))
                 raise HostKeyError(
-                    self.host, f"its host key is unknown; log in once to check and record it: ssh {self.host}"
+                    self.host, f"{where}its host key has CHANGED: it has none of the type on record ({kinds})"
                 ) from error
-            raise UnreachableError(self.host, f"no SSH session ({error})") from error
-        except (OSError, EOFError) as error:
-            reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-            if isinstance(error, socket.gaierror):
-                reason = f"the name is unknown ({error.strerror})"
-            raise UnreachableError(self.host, reason) from error
-        connection.transport.set_keepalive(_KEEPALIVE_SECONDS)
-        return connection
-
-    def _connection(self) -> Connection:
-        target = self._target
-        config = Config(runtime_ssh_path=_existing("target.ssh_config", target.ssh_config))
-        options: dict[str, Any] = {}
-        if target.identity_file:
-            options["key_filename"] = _existing("target.identity_file", target.identity_file)
-        connection = Connection(
-            self.host,
-            user=target.user or None,
-            port=target.port or None,
-            config=config,
-            connect_timeout=target.connect_timeout,
-            connect_kwargs=options,
-        )
-        client = connection.client
-        client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        entry = config.base_ssh_config.lookup(self.host)
-        files = [target.known_hosts] if target.known_hosts else entry.get("userknownhostsfile", "").split()
-        if files:
-            for name in files:
-                path = Path(name).expanduser()
-                if path.exists():
-                    client.load_host_keys(str(path))
-        else:
-            client.load_system_host_keys()
-        return connection
+            more = f"ProxyCommand said: {said}" if said else f"compare with: {at.by_hand}"
+            raise UnreachableError(self.host, f"{where}{_reason(error, at)}; {more}") from error
+        chain.last.transport.set_keepalive(_KEEPALIVE_SECONDS)
+        return chain
 
 
-def _existing(key: str, name: str) -> str | None:
-    if not name:
-        return None
-    path = Path(name).expanduser()
-    if not path.is_file():
-        raise ConfigError(f"{key}={name}: there is no such file")
-    return str(path)
+class _ChannelCommand:
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+
+    def send(self, data: bytes) -> None:
+        self._channel.sendall(data)
+
+    def end_input(self) -> None:
+        self._channel.shutdown_write()
+
+    def read(self, seconds: float) -> bytes:
+        self._channel.settimeout(seconds or None)
+        data: bytes = self._channel.recv(65536)
+        return data
+
+    def errors(self) -> str:
+        said: str = self._channel.makefile_stderr("rb").read().decode("utf-8", "replace")
+        return said
 
 
-def _lines(channel: paramiko.Channel) -> Iterator[str]:
-    with channel.makefile("r", -1) as stream:
-        for line in stream:
-            yield line if isinstance(line, str) else line.decode("utf-8", "replace")
-
-
-def _print(key: paramiko.PKey) -> str:
-    return f"{key.get_name()} {key.fingerprint}"
+def _reason(error: Exception, at: Endpoint) -> str:
+    """Return what went wrong on the way to a hop, in words."""
+    if isinstance(error, AuthenticationException):
+        return f"login as {at.user} refused ({str(error).rstrip('.')})"
+    if isinstance(error, ChannelException):
+        return f"no way from the hop before to {at.hostname} port {at.port} ({error.text})"
+    if isinstance(error, socket.gaierror):
+        return f"the name {at.hostname} is unknown ({error.strerror})"
+    if isinstance(error, TimeoutError) or "No existing session" in str(error) or "Timeout" in str(error):
+        return f"no answer in time from {at.hostname} port {at.port}"
+    if isinstance(error, SSHException) and "banner" in str(error):
+        return f"what answers at {at.hostname} port {at.port} hung up before it spoke SSH"
+    if isinstance(error, OSError):
+        return f"no connection to {at.hostname} port {at.port} ({error.strerror or error})"
+    return f"no SSH session ({str(error) or type(error).__name__})"

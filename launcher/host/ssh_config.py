@@ -86,6 +86,8 @@ def _paramiko_says(name: Name, config: str) -> Options:
     import paramiko
 
     read = paramiko.SSHConfig()
+    given = {"User": name.user, "Port": name.port}
+    read.parse(["Host *\n", *(f"{key} {value}\n" for key, value in given.items() if value)])  # the first value counts
     for path in [Path(config)] if config else [home() / ".ssh/config", Path("/etc/ssh/ssh_config")]:
         if path.is_file():
             text = path.read_text(encoding="utf-8", errors="replace")
@@ -96,10 +98,6 @@ def _paramiko_says(name: Name, config: str) -> Options:
                 raise ConfigError(f"{path}: {error}; with the OpenSSH client installed here, ssh reads it") from error
     said = read.lookup(name.host)
     found = {key: value if isinstance(value, list) else [str(value)] for key, value in said.items()}
-    if name.user:
-        found["user"] = [name.user]
-    if name.port:
-        found["port"] = [str(name.port)]
     return {**_defaults(name), **{key: value for key, value in found.items() if value != ["none"] or key in _MANY}}
 
 

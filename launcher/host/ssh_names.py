@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from launcher.errors import ConfigError
 
 # What OpenSSH 9.6 refuses too: names reach a shell through `ProxyCommand` and `Match exec`.
-_NOT_IN_A_HOST = re.compile(r"^-|[\s\x00-\x1f\x7f'`\"$\\;&<>|(){}]")
-_NOT_IN_A_USER = re.compile(r"^-|[\x00-\x1f\x7f'`\"$;&<>|(){}]|\s-|\\$")
+_NOT_IN_A_HOST = re.compile(r"^-|[\s\x00-\x1f\x7f'`\"$\\;&<>|(){}\[\]]")
+_NOT_IN_A_USER = re.compile(r"^[-\s]|[\x00-\x1f\x7f'`\"$;&<>|(){}]|\s-|\\$")
 _LAST_PORT = 65535
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,8 @@ class Endpoint:
     address_family: str = "any"
     bind_address: str = ""
     timeout: int = _CONNECT_SECONDS
+    # The command that reaches it without us.
+    by_hand: str = "ssh"
     # What the configuration wants and a login here cannot use; told when the login fails.
     unusable: tuple[str, ...] = ()
 
@@ -112,8 +115,18 @@ def endpoint(name: Name, options: Options, target: Target, *, is_jump: bool = Fa
         address_family=one("addressfamily") or "any",
         bind_address=one("bindaddress"),
         timeout=target.connect_timeout or (int(seconds) if seconds.isdigit() else 0) or _CONNECT_SECONDS,
+        by_hand=_by_hand(name, target, is_jump=is_jump),
         unusable=tuple(ssh_refused.unusable(options)),
     )
+
+
+def _by_hand(name: Name, target: Target, *, is_jump: bool) -> str:
+    words = ["ssh"]
+    words += ["-F", target.ssh_config] if target.ssh_config else []
+    words += ["-o", f"UserKnownHostsFile={target.known_hosts}"] if target.known_hosts else []
+    words += ["-i", target.identity_file] if target.identity_file and not is_jump else []
+    words += ["-p", str(name.port)] if name.port else []
+    return shlex.join([*words, f"{name.user}@{name.host}" if name.user else name.host])
 
 
 def _known_hosts(options: Options, target: Target, *, is_jump: bool) -> tuple[str, ...]:
