@@ -8,6 +8,7 @@ import subprocess
 from typing import Any, Dict, List, Sequence
 
 _MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
+_CAUSE = re.compile(r"\b\w*(Error|Exception)\b: \S|NCCL WARN|: error: |out of memory", re.IGNORECASE)
 _GET_ALL = ("org.freedesktop.DBus.Properties", "GetAll", "s", "")
 #: Unit and service properties that plan, apply and proof look at.
 PROPERTIES = (
@@ -82,7 +83,7 @@ def verify(path: str) -> List[str]:
 
 
 def journal(unit: str, since: float, log_file: str = "", lines: int = 15) -> List[str]:
-    """Return what guard and waiter said against a start, then the newest lines of the server.
+    """Return what guard and waiter said against a start, then the server's first errors and its newest lines.
 
     Args:
         unit: its name.
@@ -98,4 +99,7 @@ def journal(unit: str, since: float, log_file: str = "", lines: int = 15) -> Lis
     except SystemdError as error:
         return [str(error)]
     verdicts = [line for line in said if line.startswith("launch: ") and "guard: release" not in line]
-    return [*verdicts, *(line for line in said[-lines:] if line not in verdicts), *tail]
+    # The first error is the cause; what stands last is often only its consequence.
+    causes = [line for line in said if _CAUSE.search(line) and line not in verdicts][:3]
+    shown = {*verdicts, *causes}
+    return [*verdicts, *causes, *(line for line in said[-lines:] if line not in shown), *tail]

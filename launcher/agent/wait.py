@@ -70,7 +70,7 @@ def wait_until_ready(manifest: Dict[str, Any], main: int, deadline: float) -> No
     last = "nothing listens on its port yet"
     while True:
         if started is None or start_time(main) != started:
-            raise NotReadyError(f"the server ended during its start (process {main}); its last lines stand above")
+            raise NotReadyError(f"the server ended during its start (process {main}); its own lines say why")
         if time.monotonic() > deadline:
             raise NotReadyError(f"port {manifest['port']} did not get ready in time: {last}")
         last = _look(manifest, cgroup, credentials.api_key(manifest, main))

@@ -132,6 +132,10 @@ def test_a_start_by_hand_after_a_refusal_is_a_new_attempt(launch: Launch, host: 
     assert_tuned(look(host))
 
 
+RUNTIME = (
+    f"mkdir -p /run/systemd/system; printf '[Service]\\nExecStart=/bin/sleep 99\\n' > /run/systemd/system/{UNIT};"
+    f" systemctl daemon-reload; systemctl start {UNIT}"
+)
 NOT_OURS = {
     "masked": (f"ln -s /dev/null {UNIT_FILE}", "masked"),
     "linked": (
@@ -139,11 +143,7 @@ NOT_OURS = {
         "a link to",
     ),
     "somebody's": (f"printf '[Service]\\nExecStart=/bin/true\\n' > {UNIT_FILE}", "was not written by launch"),
-    "runtime": (
-        f"mkdir -p /run/systemd/system; printf '[Service]\\nExecStart=/bin/sleep 99\\n' > /run/systemd/system/{UNIT};"
-        f" systemctl daemon-reload; systemctl start {UNIT}",
-        "is loaded from /run/systemd/system",
-    ),
+    "runtime": (RUNTIME, "is loaded from /run/systemd/system"),
 }
 
 
