@@ -68,7 +68,8 @@ def _same(flag: str) -> str:
 def secrets_file(name: str) -> str:
     """Return the file from which the engine reads its secret flags; the guard writes it at each start.
 
-    Both engines merge ``--config FILE.yaml`` into their arguments.
+    Both engines merge ``--config FILE.yaml`` into their arguments (SGLang 0.5.6 to 0.5.23,
+    server_args_config_parser.py; vLLM 0.32, argparse_utils.py); an older one refuses the flag by its name.
     """
     return f"/run/launch/{name}/secrets.yaml"
 

@@ -208,6 +208,19 @@ def test_run_becomes_the_server(engine: Path) -> None:
     assert "NCCL_P2P_DISABLE of this shell is not passed on" in err
 
 
+def test_run_hands_secrets_over(engine: Path, tmp_path: Path) -> None:
+    words = ["secrets.env.HF_TOKEN='command:echo t0ken'", "secrets.args.api_key='command:echo k3y'"]
+    process = launch("run", f"engine.python={engine}", *words, env={"XDG_RUNTIME_DIR": str(tmp_path)})
+    out, err = process.communicate(timeout=20)
+    seen = json.loads(out)
+    assert seen["env"]["HF_TOKEN"] == "t0ken"
+    flag, name = seen["argv"][-2:]
+    assert (flag, Path(name).read_text()) == ("--config", 'api-key: "k3y"\n')
+    assert Path(name).stat().st_mode & 0o077 == 0
+    assert "t0ken" not in err
+    assert "k3y" not in err + out.replace("api-key", "")
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 43), (signal.SIGKILL, -9)])
 def test_run_passes_signals_on(engine: Path, number: int, code: int) -> None:
     process = launch("run", f"engine.python={engine}", "engine.args.wait=true")
