@@ -9,15 +9,12 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from launcher import __version__
 from launcher.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DUMP = """#!{python}
 import json, os, signal, sys, time
