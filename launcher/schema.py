@@ -68,6 +68,8 @@ class Speculation:
     topk: int = 0
     draft_tokens: int = 0
     draft_model_path: str = ""
+    # The model that the draft was trained for; empty: not said.
+    draft_for: str = ""
     # Longest match that vLLM looks for (prompt_lookup_max); SGLang names it differently by version.
     ngram_max: int = 0
     # EAGLE3_PROFILE=1: timing lines per cycle in a patched engine.
@@ -81,6 +83,9 @@ class Engine:
     name: Literal["sglang", "vllm"]
     python: str
     user: str
+    # As installed on the hosts; empty: not known. Rules about versions need them.
+    version: str = ""
+    nccl_version: str = ""
     host: str = "0.0.0.0"  # noqa: S104 - the reference server listens on every address
     port: int = 8000
     tensor_parallel: int = 1
@@ -159,4 +164,6 @@ class Deployment:
     unit: Unit = field(default_factory=Unit)
     secrets: Secrets = field(default_factory=Secrets)
     target: Target = field(default_factory=Target)
+    # Rules that may not refuse this deployment.
+    allow: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

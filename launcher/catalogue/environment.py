@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 ANY = "*"
 
 
-def _rows(name: str) -> list[dict[str, str]]:
+@functools.cache
+def rows(name: str) -> list[dict[str, str]]:
+    """Return the rows of a data file beside this module."""
     with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -54,7 +56,7 @@ def watched_prefixes() -> tuple[str, ...]:
 @functools.cache
 def settings() -> frozenset[str]:
     """Return every name that is known to change how a server behaves: NCCL's and the others."""
-    return nccl.settings() | frozenset(row["name"] for row in _rows("others.csv"))
+    return nccl.settings() | frozenset(row["name"] for row in rows("others.csv"))
 
 
 @functools.cache
@@ -64,12 +66,12 @@ def additions(engine: str) -> Mapping[str, frozenset[str] | None]:
     All releases that were read are taken together; the columns `when`, `since` and `until` say more.
     """
     found: dict[str, set[str]] = {}
-    rows = _rows("engine_additions.csv")
-    for row in rows:
+    known = rows("engine_additions.csv")
+    for row in known:
         if row["engine"] == engine:
             found.setdefault(row["name"], set()).add(row["value"])
     if not found:
-        engines = sorted({row["engine"] for row in rows})
+        engines = sorted({row["engine"] for row in known})
         message = f"no engine {engine!r}{nearest(engine, engines)} Known: {', '.join(engines)}"
         raise ConfigError(message)
     return MappingProxyType({n: None if ANY in values else frozenset(values) for n, values in found.items()})

@@ -195,3 +195,19 @@ def would_read(text: str) -> int:
     sign, hexadecimal, octal, decimal = found.groups()
     read = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(decimal)
     return -read if sign == "-" else read
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """Return a version for comparison; empty when none is named (``<=2.3.5`` is the oldest public tag)."""
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+def per_collective(value: str) -> str:
+    """Return NCCL_ALGO so that every collective keeps an algorithm.
+
+    Only all-reduce has a tree: from 2.24 a bare ``Tree`` makes the others fail, and from 2.31 a value without a
+    leading list clears every function that it does not name (NCCL source; NCCL 2.28.9, run).
+    """
+    if value.lower() == "tree":
+        return f"Ring,Tree;allreduce:{value}"
+    return f"Ring,Tree;{value}" if ":" in value.split(";")[0] else value

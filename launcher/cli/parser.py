@@ -20,6 +20,7 @@ VERBS = {
     "plan": "show what up would change; changes nothing anywhere",
     "render": "write the release into a folder",
     "status": "show what runs on the hosts",
+    "check": "apply all rules: what NCCL and the engine would ignore, change, refuse or die of",
     "explain": "explain KEY: its value, what set it, and what of it reaches the server",
     "init": "write a commented deployment file to start from",
     "run": "run this configuration in the foreground, without systemd",
@@ -45,6 +46,7 @@ class CommandLine:
     overrides: tuple[str, ...]
     environment: dict[str, str]
     config_dirs: tuple[str, ...]
+    allow: tuple[str, ...]
     multirun: bool
     yes: bool
     json: bool
@@ -90,6 +92,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
         overrides=overrides,
         environment=environment,
         config_dirs=tuple(args.config_dir),
+        allow=tuple(args.allow),
         multirun=args.multirun,
         yes=args.yes,
         json=args.json,
@@ -118,6 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--config-dir", metavar="DIR", action="append", default=[], help="configuration of your own, before ./conf"
+    )
+    parser.add_argument(
+        "--allow", metavar="RULE", action="append", default=[], help="let a value through that this rule refuses"
     )
     parser.add_argument("-m", "--multirun", action="store_true", help="one point for each value of comma lists")
     parser.add_argument("-y", "--yes", action="store_true", help="apply without asking")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launcher.catalogue import rules
 from launcher.compose import Composition, Layers, compose, compose_points, find_layers
-from launcher.errors import ConfigError, LaunchError, RenderError
+from launcher.errors import ConfigError, LaunchError
 from launcher.fleet import placement
 from launcher.render import Release, render
 
@@ -27,7 +29,13 @@ class Prepared:
 
     composition: Composition
     release: Release
+    findings: tuple[rules.Finding, ...]
     label: str = ""
+
+    @property
+    def warnings(self) -> list[rules.Finding]:
+        """What is told with every command, not only by `check`: warnings, and refusals that were let through."""
+        return [f for f in self.findings if f.severity == "warn" or f.allowed]
 
     @property
     def deployment(self) -> Deployment:
@@ -43,15 +51,25 @@ def layers(line: CommandLine) -> Layers:
         raise LaunchError("the current folder does not exist any more; go to one that does") from error
 
 
-def prepare(line: CommandLine) -> list[Prepared]:
-    """Compose and render everything that the command line names; announce shadowed files on standard error."""
+def prepare(line: CommandLine, *, judge: bool = True) -> list[Prepared]:
+    """Compose, check and render everything that the command line names; warn on standard error.
+
+    Args:
+        line: the command line.
+        judge: whether a rule that refuses is an error, and one that warns is told.
+
+    Raises:
+        ConfigError: something is refused.
+    """
     path = layers(line)
     prepared: list[Prepared] = []
     for name in _names(line, path):
         texts = [*([f"deployment={name}"] if name else []), *line.overrides]
-        composition = compose(texts, path, line.environment)
-        prepared.append(Prepared(composition, render(composition.deployment)))
-    for note in sorted({note for item in prepared for note in item.composition.notes}):
+        prepared.append(_prepared(compose(texts, path, line.environment), line, judge=judge))
+    notes = {note for item in prepared for note in item.composition.notes}
+    if judge:
+        notes |= {f"warning: {f.text} [{f.rule}]" for item in prepared for f in item.warnings}
+    for note in sorted(notes):
         print(f"launch: {note}", file=sys.stderr)
     names = [item.release.name for item in prepared]
     doubles = sorted({name for name in names if names.count(name) > 1})
@@ -72,11 +90,21 @@ def prepare_points(line: CommandLine) -> list[Prepared]:
     for words, composition in compose_points(texts, path, line.environment):
         label = " ".join(word for word in words if word not in line.overrides) or "(one point)"
         try:
-            release = render(composition.deployment)
-        except RenderError as error:
-            raise RenderError(*(f"point '{label}': {p}" for p in error.problems)) from error
-        points.setdefault(release.digest, Prepared(composition, release, label))
+            item = _prepared(composition, line, judge=True, label=label)
+        except ConfigError as error:
+            raise ConfigError(*(f"point '{label}': {p}" for p in error.problems)) from error
+        points.setdefault(item.release.digest, item)
     return list(points.values())
+
+
+def _prepared(composition: Composition, line: CommandLine, *, judge: bool, label: str = "") -> Prepared:
+    allow = tuple(dict.fromkeys([*composition.deployment.allow, *line.allow]))
+    deployment = dataclasses.replace(composition.deployment, allow=allow)
+    findings = rules.check(deployment)
+    refused = rules.refusals(findings) if judge else []
+    if refused:
+        raise ConfigError(*refused)
+    return Prepared(dataclasses.replace(composition, deployment=deployment), render(deployment), findings, label)
 
 
 def _names(line: CommandLine, path: Layers) -> tuple[str, ...]:

@@ -70,6 +70,29 @@ def points(rows: Sequence[tuple[Prepared, Path | None]]) -> None:
     )
 
 
+def findings_record(prepared: Sequence[Prepared], code: int) -> dict[str, Any]:
+    """Return the findings of all deployments as plain data."""
+    deployments = [
+        {"deployment": item.release.name, "findings": [dataclasses.asdict(f) for f in item.findings]}
+        for item in prepared
+    ]
+    return {"deployments": deployments, "exit_code": code}
+
+
+def findings(prepared: Sequence[Prepared]) -> None:
+    """Print the findings of all deployments, the gravest first."""
+    order = {"refuse": 0, "warn": 1, "inform": 2}
+    for item in prepared:
+        print(_paint(item.release.name, "bold"))
+        for found in sorted(item.findings, key=lambda f: order[f.severity]):
+            word = "allowed" if found.allowed else found.severity
+            print(f"  {_paint(f'{word:<8}', '!' if word == 'refuse' else '~')} {found.text} [{found.rule}]")
+            print(f"           {found.explanation}")
+            print(f"           Source: {found.source}")
+        if not item.findings:
+            print("  nothing found")
+
+
 def explanation(told: Mapping[str, Any]) -> str:
     """Return an explanation as text."""
     origins = told["origins"] or ["the built-in default"]

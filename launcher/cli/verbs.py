@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from launcher.catalogue import rules
 from launcher.cli import show
 from launcher.cli.prepare import Prepared, layers, prepare, prepare_points, write
 from launcher.errors import ConfigError
@@ -73,6 +74,18 @@ def run(line: CommandLine) -> int:
     foreground.replace_process(release, env, values)
 
 
+def check(line: CommandLine) -> int:
+    """Apply all rules to the configuration; 2 when one of them refuses it."""
+    _no_sweep(line)
+    prepared = prepare(line, judge=False)
+    code = ConfigError.exit_code if any(rules.refusals(item.findings) for item in prepared) else 0
+    if line.json:
+        print(json.dumps(show.findings_record(prepared, code), indent=1))
+    else:
+        show.findings(prepared)
+    return code
+
+
 def explain(line: CommandLine) -> int:
     """Tell a key's value, what set it, and what of it reaches the server."""
     _no_sweep(line)
@@ -107,6 +120,7 @@ VERBS: dict[str, Callable[[CommandLine], int]] = {
     "render": render_only,
     "status": status,
     "run": run,
+    "check": check,
     "explain": explain,
     "init": init,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from launcher.catalogue import nccl
 from launcher.errors import RenderError
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def environment(deployment: Deployment) -> dict[str, str]:
         RenderError: a variable is set in two places, or is one of ours.
     """
     from_nccl = {f"NCCL_{key.upper()}": value for key, value in deployment.nccl.items()}
+    if "NCCL_ALGO" in from_nccl and "nccl-bare-tree" not in deployment.allow:
+        from_nccl["NCCL_ALGO"] = nccl.per_collective(from_nccl["NCCL_ALGO"])
     from_spec = {"EAGLE3_PROFILE": "1"} if deployment.spec.profile else {}
     from_gpus = {"CUDA_VISIBLE_DEVICES": ",".join(deployment.engine.gpus)} if deployment.engine.gpus else {}
     problems = [

@@ -104,6 +104,7 @@ def render(deployment: Deployment) -> Release:
         "port": deployment.engine.port,
         "host": deployment.engine.host,
         "ready": deployment.unit.ready,
+        "allowed": sorted(deployment.allow),
         "gpus": list(deployment.engine.gpus),
         "memory_fraction": deployment.engine.memory_fraction,
         "secrets": {

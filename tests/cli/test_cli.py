@@ -56,7 +56,7 @@ def test_the_second_command_renders_both_points(folder: Path, capsys: pytest.Cap
     assert main(["-m", "nccl.algo=Ring,Tree"]) == 0
     assert "2 points" in capsys.readouterr().out
     texts = {p.read_text() for p in folder.glob("rendered/*/*/*.env")}
-    assert sorted("NCCL_ALGO='Tree'" in text for text in texts) == [False, True]
+    assert sorted("NCCL_ALGO='Ring,Tree;allreduce:Tree'" in text for text in texts) == [False, True]
 
 
 def test_equal_points_are_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,9 +65,9 @@ def test_equal_points_are_one(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 ORDERS = [
-    ["plan", "+hw=rtx6000x8", "--json", "nccl.algo=Tree"],
-    ["--json", "plan", "nccl.algo=Tree", "+hw=rtx6000x8"],
-    ["nccl.algo=Tree", "+hw=rtx6000x8", "plan", "--json"],
+    ["plan", "+hw=rtx6000x8", "--json", "nccl.algo=PAT"],
+    ["--json", "plan", "nccl.algo=PAT", "+hw=rtx6000x8"],
+    ["nccl.algo=PAT", "+hw=rtx6000x8", "plan", "--json"],
 ]
 
 
@@ -75,7 +75,7 @@ ORDERS = [
 def test_words_and_flags_in_any_order(words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     (record,) = json.loads(capsys.readouterr().out)
-    assert record["env"]["NCCL_ALGO"] == "Tree"
+    assert record["env"]["NCCL_ALGO"] == "PAT"
     assert not (folder / "rendered").exists()  # plan writes nothing
 
 

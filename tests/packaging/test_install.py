@@ -25,9 +25,6 @@ PRESCRIBED = (["+hw=rtx6000x8", "+spec=eagle3_2step"], ["-m", "nccl.algo=Ring,Tr
 #: Folders of the checkout, and where their files are in the wheel.
 DATA = {"conf": "launcher/conf", "templates": "launcher/templates", "systemd": "launcher/systemd"}
 
-#: uv trusts only the authorities that it brings along, unless told to trust the machine's as pip does.
-TRUST = {"UV_SYSTEM_CERTS": "1"}
-
 
 def run(*argv: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
     """Run a program and return what it printed; a failure shows all of it."""
@@ -69,6 +66,12 @@ def built(folder: Path) -> Built:
     (sdist,) = out.glob("*.tar.gz")
     (wheel,) = out.glob("*.whl")
     return Built(sdist, wheel)
+
+
+@pytest.fixture(scope="module")
+def around(folder: Path) -> dict[str, str]:
+    """The environment for uv: it trusts the machine's authorities, as pip does, and leaves no locks in /tmp."""
+    return os.environ | {"UV_SYSTEM_CERTS": "1", "TMPDIR": str(folder)}
 
 
 @pytest.fixture(scope="module")
@@ -175,40 +178,38 @@ def test_pip(
     assert_works(bin_folder, tmp_path, expected)
 
 
-def test_uv_tool(installers: Path, folder: Path, tmp_path: Path, expected: dict[str, str]) -> None:
-    places = {"UV_TOOL_DIR": str(folder / "uv"), "UV_TOOL_BIN_DIR": str(folder / "uv-bin")}
-    uv = installers / "uv"
-    run(uv, "tool", "install", "--python", sys.executable, CHECKOUT, cwd=tmp_path, env=os.environ | TRUST | places)
+def test_uv_tool(
+    installers: Path, around: dict[str, str], folder: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    env = around | {"UV_TOOL_DIR": str(folder / "uv"), "UV_TOOL_BIN_DIR": str(folder / "uv-bin")}
+    run(installers / "uv", "tool", "install", "--python", sys.executable, CHECKOUT, cwd=tmp_path, env=env)
     assert_works(folder / "uv-bin", tmp_path, expected)
 
 
-def test_pipx(installers: Path, folder: Path, tmp_path: Path, expected: dict[str, str]) -> None:
+def test_pipx(installers: Path, around: dict[str, str], folder: Path, tmp_path: Path, expected: dict[str, str]) -> None:
     names = ("PIPX_HOME", "PIPX_BIN_DIR", "PIPX_MAN_DIR", "PIPX_COMPLETION_DIR")
-    places = {name: str(folder / "pipx" / name.lower()) for name in names}
-    run(
-        installers / "pipx",
-        "install",
-        "--python",
-        sys.executable,
-        CHECKOUT,
-        cwd=tmp_path,
-        env=os.environ | TRUST | places,
-    )
+    env = around | {name: str(folder / "pipx" / name.lower()) for name in names}
+    run(installers / "pipx", "install", "--python", sys.executable, CHECKOUT, cwd=tmp_path, env=env)
     assert_works(folder / "pipx/pipx_bin_dir", tmp_path, expected)
 
 
 @pytest.mark.parametrize("version", [(3, 11), (3, 12), (3, 13)], ids=lambda v: f"{v[0]}.{v[1]}")
 def test_every_python(
-    version: tuple[int, int], built: Built, installers: Path, folder: Path, tmp_path: Path, expected: dict[str, str]
+    version: tuple[int, int],
+    built: Built,
+    installers: Path,
+    around: dict[str, str],
+    folder: Path,
+    tmp_path: Path,
+    expected: dict[str, str],
 ) -> None:
     python = found().get(version)
     if python is None:
         pytest.skip(f"no Python {version[0]}.{version[1]} here")
     environment = folder / f"python-{version[0]}.{version[1]}"
     uv = installers / "uv"
-    env = os.environ | TRUST
-    run(uv, "venv", "--python", python.path, environment, cwd=folder, env=env)
-    run(uv, "pip", "install", "--python", environment / "bin/python", built.wheel, cwd=folder, env=env)
+    run(uv, "venv", "--python", python.path, environment, cwd=folder, env=around)
+    run(uv, "pip", "install", "--python", environment / "bin/python", built.wheel, cwd=folder, env=around)
     assert_works(environment / "bin", tmp_path, expected)
 
 

@@ -80,7 +80,7 @@ def test_in_sync() -> None:
 
 def test_another_release_is_told_by_variable_and_argument() -> None:
     result = plan(base=OTHER)
-    assert ("variable", "NCCL_ALGO", "Tree", "Ring") in lines(result)
+    assert ("variable", "NCCL_ALGO", "Ring,Tree;allreduce:Tree", "Ring") in lines(result)
     assert ("variable", "NCCL_NTHREADS", None, "512") in lines(result)
     assert ("argument", "--port", "8001", "8000") in lines(result)
     assert result.restart == f"restart: release {OTHER.digest} is running"
@@ -91,7 +91,7 @@ def test_what_runs_is_compared_and_not_what_lies_on_disk() -> None:
         seen["running"] = observed(OTHER)["running"]
 
     result = plan(restart_pending)
-    assert ("variable", "NCCL_ALGO", "Tree", "Ring") in lines(result)
+    assert ("variable", "NCCL_ALGO", "Ring,Tree;allreduce:Tree", "Ring") in lines(result)
     assert result.restart
 
 

@@ -61,9 +61,9 @@ def test_plan_only_reads(launch: Launch, host: FleetHost) -> None:
     before = host.run(STATE).stdout, look(host)["InvocationID"]
     reloads = "journalctl --sync; journalctl -o cat _PID=1 | grep -c -i reloading; true"
     count = host.run(reloads).stdout
-    done = launch("plan", *REFERENCE, "nccl.algo=Tree", check=3)
-    assert "NCCL_ALGO: Ring -> Tree" in done.stdout
-    launch("up", *REFERENCE, "nccl.algo=Tree", check=3)  # no terminal and no --yes
+    done = launch("plan", *REFERENCE, "nccl.algo=PAT", check=3)
+    assert "NCCL_ALGO: Ring -> PAT" in done.stdout
+    launch("up", *REFERENCE, "nccl.algo=PAT", check=3)  # no terminal and no --yes
     assert (host.run(STATE).stdout, look(host)["InvocationID"]) == before
     assert host.run(reloads).stdout == count
 
@@ -71,15 +71,15 @@ def test_plan_only_reads(launch: Launch, host: FleetHost) -> None:
 def test_one_changed_variable(launch: Launch, host: FleetHost) -> None:
     launch("up", *REFERENCE, "--yes")
     old = look(host)["MainPID"]
-    done = launch("up", *REFERENCE, "nccl.algo=Tree", "--yes", "--json")
+    done = launch("up", *REFERENCE, "nccl.algo=PAT", "--yes", "--json")
     record = json.loads(done.stdout)
     assert record["exit_code"] == 0
     (result,) = record["deployments"][0]["hosts"]
     variables = [c for c in result["plan"]["changes"] if c["kind"] == "variable"]
-    assert variables == [{"kind": "variable", "name": "NCCL_ALGO", "old": "Ring", "new": "Tree"}]
+    assert variables == [{"kind": "variable", "name": "NCCL_ALGO", "old": "Ring", "new": "PAT"}]
     seen = look(host)
     assert seen["MainPID"] != old
-    assert {p["env"]["NCCL_ALGO"] for p in seen["processes"].values()} == {"Tree"}
+    assert {p["env"]["NCCL_ALGO"] for p in seen["processes"].values()} == {"PAT"}
 
 
 def test_repairing_files_restarts_nobody(launch: Launch, host: FleetHost) -> None:
@@ -196,7 +196,7 @@ def test_a_drop_in_that_replaces_the_command_is_refused(launch: Launch, host: Fl
         f"mkdir -p /etc/systemd/system/{UNIT}.d && printf '[Service]\\nExecStart=\\nExecStart=/bin/sleep 99\\n'"
         f" > /etc/systemd/system/{UNIT}.d/x.conf"
     )
-    done = launch("up", *REFERENCE, "nccl.algo=Tree", "--yes", check=7)
+    done = launch("up", *REFERENCE, "nccl.algo=PAT", "--yes", check=7)
     assert f"/etc/systemd/system/{UNIT}.d/x.conf" in done.stdout
     assert "the old server, which was not touched" in done.stdout
     assert look(host)["MainPID"] == before["MainPID"]
@@ -208,7 +208,7 @@ def test_a_full_disk_changes_nothing(launch: Launch, host: FleetHost) -> None:
     host.run("mount -t tmpfs -o size=4k tmpfs /mnt && cp -a /etc/launch/kimi_k2_5_int4/. /mnt/ 2>/dev/null; true")
     host.run("mount --bind /mnt /etc/launch/kimi_k2_5_int4")
     try:
-        done = launch("up", *REFERENCE, "nccl.algo=Tree", "--yes", check=1)
+        done = launch("up", *REFERENCE, "nccl.algo=PAT", "--yes", check=1)
     finally:
         host.run("umount /etc/launch/kimi_k2_5_int4; umount /mnt")
     assert "No space left" in done.stdout
