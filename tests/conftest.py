@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,10 @@ from tests.fleet import Fleet, obstacle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background: what the tests start and interrupt would inherit that it ignores Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
+from launcher.catalogue import nccl
 from launcher.errors import ConfigError, LaunchError, nearest
 from launcher.fleet.plan import arguments
 from launcher.render import Release, render
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from launcher.catalogue.rules import Finding
     from launcher.compose import Composition
     from launcher.schema import Deployment
 
 
-def explanation(composition: Composition, release: Release, key: str) -> dict[str, Any]:
+def explanation(composition: Composition, release: Release, findings: Sequence[Finding], key: str) -> dict[str, Any]:
     """Explain one dotted key.
 
     Returns:
         ``key``, ``value``, ``origins`` (strongest first; empty for a built-in default) and ``reaches``: the
-        arguments, variables and unit settings that change when the value does.
+        arguments, variables and unit settings that change when the value does; ``known`` is what NCCL and the
+        engine will do with it.
 
     Raises:
         ConfigError: there is no such key.
@@ -31,7 +37,24 @@ def explanation(composition: Composition, release: Release, key: str) -> dict[st
         "value": value,
         "origins": composition.sources.origins(key),
         "reaches": _reaches(deployment, release, key, value),
+        "known": [*_of_nccl(key), *(f"{f.text} {f.explanation} ({f.source})" for f in findings if _about(f.text, key))],
     }
+
+
+def _about(text: str, key: str) -> bool:
+    """Return whether a finding speaks of a key; findings name their keys in full."""
+    return re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.]*\w)", text) is not None
+
+
+def _of_nccl(key: str) -> list[str]:
+    """Return what the catalogue knows of an NCCL variable, its source with it."""
+    variable = nccl.variables().get(key.removeprefix("nccl.")) if key.startswith("nccl.") else None
+    if variable is None:
+        return []
+    default = f"{variable.name}: NCCL's own choice is {variable.default or 'not documented'}"
+    since = f", read from {variable.since} on" if variable.since else ""
+    removed = f" until {variable.removed}" if variable.removed else ""
+    return [f"{default}{since}{removed}. {variable.note} (launcher/catalogue/nccl.csv)"]
 
 
 def _value(deployment: Deployment, key: str) -> object:

@@ -101,6 +101,7 @@ def explanation(told: Mapping[str, Any]) -> str:
     lines += [f"  reaches the server as {line}" for line in told["reaches"]]
     if not told["reaches"]:
         lines.append("  no argument, variable or unit setting follows from it alone")
+    lines += [f"  known: {line}" for line in told["known"]]
     return "\n".join(lines)
 
 

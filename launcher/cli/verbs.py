@@ -94,8 +94,8 @@ def explain(line: CommandLine) -> int:
     if not line.names:
         raise ConfigError("explain takes a key: launch explain nccl.algo +hw=rtx6000x8")
     *names, key = line.names
-    (item,) = prepare(line.with_names(*names[:1]))
-    told = explanation(item.composition, item.release, key)
+    (item,) = prepare(line.with_names(*names[:1]), judge=False)
+    told = explanation(item.composition, item.release, item.findings, key)
     print(json.dumps(told, indent=1) if line.json else show.explanation(told))
     return 0
 

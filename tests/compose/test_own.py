@@ -175,7 +175,16 @@ def test_explain(
     monkeypatch.chdir(tmp_path)
     assert main(["explain", key, "+hw=rtx6000x8", "engine.port=9", "env.A=x", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
+    assert told.pop("known") == [] or key in {"nccl.algo", "engine.args.disable_custom_all_reduce"}
     assert told == {"key": key, "value": value, "origins": origins, "reaches": reaches}
+
+
+def test_explain_tells_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "nccl.proto", "+hw=rtx6000x8"]) == 0
+    out = capsys.readouterr().out
+    assert "known: NCCL_PROTO: NCCL's own choice is" in out
+    assert "known: nccl.proto=LL also holds for prefill" in out
+    assert "2 x H200" in out
 
 
 def test_explain_an_unknown_key(capsys: pytest.CaptureFixture[str]) -> None:
