@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from launcher.catalogue.python_source import Tree
 
 _NO_VALUE = ("store_true", "store_false", "store_const", "append_const", "count", "BooleanOptionalAction", "version")
+_DEPRECATED = re.compile(r"\W*(note: )?(\S+ is )?deprecated", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class Option:
             case "type_parser", _:
                 self.parsed = True
             case "action_kwargs", ast.Dict(keys=keys, values=values):
-                for name, value in zip(keys, values, strict=True):
-                    self.set(tree, path, text_of(tree, path, name), value)
+                for name, item in zip(keys, values, strict=True):
+                    self.set(tree, path, text_of(tree, path, name), item)
 
     def drop(self, key: str) -> None:
         """Forget one keyword argument."""
@@ -87,8 +88,9 @@ class Option:
         if self.deprecated.startswith("use "):
             return self.deprecated
         words = " ".join(self.help.split())
-        if self.deprecated or "Deprecated" in self.action or re.match(r"\W*(note: )?(\S+ is )?deprecated", words, re.I):
-            return re.split(r"(?<=[.)]) ", words)[0] or "deprecated"
+        if self.deprecated or "Deprecated" in self.action or _DEPRECATED.match(words):
+            sentences = re.split(r"(?<=[.)]) ", words)
+            return " ".join(sentences[: 1 + (len(sentences[0]) < 20)]) or "deprecated"
         return ""
 
 

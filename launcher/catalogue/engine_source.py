@@ -84,16 +84,15 @@ def _kebab(name: str) -> str:
 
 def _vllm(tree: Tree) -> Iterator[Declared]:
     parser = tree.find("vllm/entrypoints/cli/serve.py", "make_arg_parser")
-    if parser:
-        yield from _Calls(tree, parser).flags()
-        front = _Calls(tree, parser)
-        classes = _ancestry(tree, tree.find(parser.path, "FrontendArgs"))
-        options = {k: v for c in classes for k, v in _fields(tree, c).items()}
-        front.options["frontend_kwargs"] = options
-        for found in classes:
-            list(_Calls(tree, found, front.options).flags("_customize_cli_kwargs"))
-        made = (option.declared([_kebab(name)], parser.path) for name, option in options.items())
-        yield from (flag for flag in made if flag)
+    if not parser:
+        raise ConfigError("no make_arg_parser: the source of vLLM has a form that this reader does not know")
+    yield from _Calls(tree, parser).flags()
+    classes = _ancestry(tree, tree.find(parser.path, "FrontendArgs"))
+    options = {k: v for found in classes for k, v in _fields(tree, found).items()}
+    for found in classes:
+        _Calls(tree, found, {"frontend_kwargs": options}).flags("_customize_cli_kwargs")
+    made = (option.declared([_kebab(name)], parser.path) for name, option in options.items())
+    yield from (flag for flag in made if flag)
     for name in ("EngineArgs", "AsyncEngineArgs"):
         yield from _calls(tree, _VLLM, name, "add_cli_args")
 
@@ -141,41 +140,57 @@ def _typed(tree: Tree, path: str, annotation: ast.expr) -> Option:
     return Option()
 
 
+_Options = dict[str, "dict[str, Option] | Option"]
+
+
 class _Calls:
     """The ``add_argument`` calls of one function, with the dictionaries that they unpack."""
 
-    def __init__(self, tree: Tree, found: Found, options: dict[str, dict[str, Option] | Option] | None = None):
+    def __init__(self, tree: Tree, found: Found, options: _Options | None = None) -> None:
         self.tree, self.path, self.node = tree, found.path, found.node
-        self.options: dict[str, dict[str, Option] | Option] = {} if options is None else options
+        self.options: _Options = {} if options is None else options
 
-    def flags(self, method: str = "") -> Iterator[Declared]:
-        """Yield the flags of the function, or of one method of the class, in order."""
-        body = getattr(self.node, "body", [])
+    def flags(self, method: str = "") -> list[Declared]:
+        """Return the flags of the function, or of one method of the class, in order."""
+        body: list[ast.stmt] = getattr(self.node, "body", [])
         if method:
             body = next((n.body for n in body if isinstance(n, ast.FunctionDef) and n.name == method), [])
-        yield from self._walk(body)
+        calls = list(self._calls(body))
+        there = sum(_adds(node) for statement in body for node in ast.walk(statement))
+        if there != len(calls):
+            raise ConfigError(f"{self.path}: {there - len(calls)} flags are declared in a way that is not understood")
+        return [flag for call in calls if (flag := self._flag(*call))]
 
-    def _walk(self, body: Iterable[ast.stmt]) -> Iterator[Declared]:
+    def _calls(self, body: Iterable[ast.stmt]) -> Iterator[tuple[ast.Call, Option]]:
         for statement in body:
             match statement:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    if (made := self._value(value)) is not None:
-                        self.options[name] = made
-                case ast.Assign(targets=[ast.Subscript(value=holder, slice=key)], value=value):
-                    if isinstance(option := self._value(holder), Option):
-                        option.set(self.tree, self.path, text_of(self.tree, self.path, key), value)
-                case ast.Delete(targets=[ast.Subscript(value=holder, slice=key)]):
-                    if isinstance(option := self._value(holder), Option):
-                        option.drop(text_of(self.tree, self.path, key))
-                case ast.Expr(value=ast.Call(func=ast.Attribute(value=choices, attr="remove"), args=[value])):
-                    if isinstance(choices, ast.Subscript) and isinstance(option := self._value(choices.value), Option):
-                        gone = text_of(self.tree, self.path, value)
-                        option.choices = tuple(c for c in option.choices if c != gone)
-                case ast.Expr(value=ast.Call(func=ast.Attribute(attr="add_argument")) as call):
-                    if flag := self._flag(call):
-                        yield flag
+                case ast.Expr(value=ast.Call() as call) if _adds(call):
+                    yield call, self._merged(call)
                 case ast.If():
-                    yield from self._walk([*statement.body, *statement.orelse])
+                    yield from self._calls([*statement.body, *statement.orelse])
+                case _:
+                    self._change(statement)
+
+    def _change(self, statement: ast.stmt) -> None:
+        """Follow a statement that makes or changes a dictionary of arguments."""
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if (made := self._value(value)) is not None:
+                    self.options[name] = made
+            case ast.Assign(targets=[ast.Subscript(value=holder, slice=key)], value=value):
+                if isinstance(option := self._value(holder), Option):
+                    option.set(self.tree, self.path, self._text(key), value)
+            case ast.Delete(targets=[ast.Subscript(value=holder, slice=key)]):
+                if isinstance(option := self._value(holder), Option):
+                    option.drop(self._text(key))
+            case ast.Expr(
+                value=ast.Call(func=ast.Attribute(value=ast.Subscript(value=holder), attr="remove"), args=[value])
+            ):
+                if isinstance(option := self._value(holder), Option):
+                    option.choices = tuple(c for c in option.choices if c != self._text(value))
+
+    def _text(self, node: ast.expr | None) -> str:
+        return text_of(self.tree, self.path, node)
 
     def _value(self, node: ast.expr) -> dict[str, Option] | Option | None:
         match node:
@@ -189,8 +204,8 @@ class _Calls:
                 return made.get(key) if isinstance(made, dict) else None
             case ast.Dict(keys=keys, values=values):
                 option = Option()
-                for key, value in zip(keys, values, strict=True):
-                    option = self._with(option, text_of(self.tree, self.path, key) if key else None, value)
+                for entry, value in zip(keys, values, strict=True):
+                    option = self._with(option, self._text(entry) if entry else None, value)
                 return option
         return None
 
@@ -203,11 +218,18 @@ class _Calls:
         option.set(self.tree, self.path, key, value)
         return option
 
-    def _flag(self, call: ast.Call) -> Declared | None:
-        names = [text_of(self.tree, self.path, a) for a in call.args]
-        if not all(names):
-            raise ConfigError(f"{self.path}:{call.lineno}: cannot tell which flag this declares")
+    def _merged(self, call: ast.Call) -> Option:
         option = Option()
         for keyword in sorted(call.keywords, key=lambda k: k.arg is not None):
             option = self._with(option, keyword.arg, keyword.value)
+        return option
+
+    def _flag(self, call: ast.Call, option: Option) -> Declared | None:
+        names = [self._text(a) for a in call.args]
+        if not all(names):
+            raise ConfigError(f"{self.path}:{call.lineno}: cannot tell which flag this declares")
         return option.declared(names, self.path)
+
+
+def _adds(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "add_argument"

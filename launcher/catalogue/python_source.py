@@ -10,13 +10,13 @@ import ast
 import functools
 import zipfile
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from launcher.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
 #: Wrappers whose first argument is the type that counts.
 _TRANSPARENT = ("Annotated", "A", "SkipValidation")
