@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pwd
 import re
 import stat
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 from . import credentials, systemd
 from .evidence import settled, unguarded
+from .facts import facts
 from .manifest import ManifestError, parse
 from .needs import problems
 from .neighbours import POINTER
 from .processes import read_bytes, read_process
-
-_NCCL_LINE = re.compile(r"^\s*(NCCL_\w+)\s*=", re.MULTILINE)
 
 
 def probe(request: Dict[str, Any]) -> Dict[str, Any]:
@@ -41,7 +39,7 @@ def probe(request: Dict[str, Any]) -> Dict[str, Any]:
         "applied": _applied(text),
         "running": _running(request["needs"]["name"], loaded, request["secrets"]),
         "secrets": _stored(request["secrets"]),
-        "nccl_files": _nccl_files(request["needs"]["user"]),
+        "facts": facts(request["needs"]["programs"]["engine.python"], request["needs"]["user"]),
         "problems": [],
     }
 
@@ -99,10 +97,3 @@ def _running(name: str, loaded: Dict[str, Any], wanted: Dict[str, Any]) -> Optio
         i: credentials.fingerprint(wanted["nonce"], os.fsencode(env[i]) if i in env else None) for i in wanted["ids"]
     }
     return {"main": main, "digest": digest, "manifest": manifest, "verdict": verdict, "secrets": secrets}
-
-
-def _nccl_files(user: str) -> Dict[str, List[str]]:
-    """Return the variables that NCCL takes from files of its own, past any unit (names only)."""
-    home = pwd.getpwnam(user).pw_dir
-    found = {path: _NCCL_LINE.findall(read_text(path) or "") for path in ("/etc/nccl.conf", f"{home}/.nccl.conf")}
-    return {path: names for path, names in found.items() if names}

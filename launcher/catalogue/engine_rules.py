@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from launcher.catalogue import environment, nccl
+from launcher.catalogue import engines, environment, nccl
 from launcher.catalogue.rules import Rule
 
 if TYPE_CHECKING:
@@ -66,9 +66,37 @@ def _batch_invariant(d: Deployment) -> Iterator[str]:
         yield f"env.VLLM_BATCH_INVARIANT=1 overwrites {', '.join(f'nccl.{k}' for k in keys)}."
 
 
-def _continuous_decode(d: Deployment) -> Iterator[str]:
-    if d.engine.name == "sglang" and _flag(d, "num_continuous_decode_steps"):
-        yield f"engine.args.num_continuous_decode_steps={_flag(d, 'num_continuous_decode_steps')} does nothing."
+def _inert(d: Deployment) -> Iterator[str]:
+    version = d.engine.version or engines.versions(d.engine.name)[-1]
+    for row in engines.inert(d.engine.name):
+        span = engines.order(row.since), engines.order(row.until)
+        name = row.flag.removeprefix("--").replace("-", "_")
+        newest = row.until == engines.versions(d.engine.name)[-1]
+        applies = span[0] <= engines.order(version) and (newest or engines.order(version) <= span[1])
+        if row.condition.startswith("always") and applies and _flag(d, name) is not None:
+            yield f"engine.args.{name}={_flag(d, name)} does nothing in {d.engine.name} {version}: {row.condition[8:]}."
+
+
+def _unknown_flags(d: Deployment, *, known: bool) -> Iterator[str]:
+    """Yield flags that the engine lacks, where its version is (or is not) one whose source was read."""
+    engine = d.engine
+    if engines.is_known(engine.name, engine.version) != known:
+        return
+    for group, args in (("engine.args", engine.args), ("secrets.args", d.secrets.args)):
+        for key in args:
+            flag = "--" + key.replace("_", "-")
+            if (group == "secrets.args" or args[key] not in (None, False)) and (
+                reason := engines.unknown_flag(engine.name, flag, engine.version or None)
+            ):
+                yield f"{group}.{key}: {reason}"
+
+
+def _refused_flags(d: Deployment) -> Iterator[str]:
+    return _unknown_flags(d, known=True)
+
+
+def _doubtful_flags(d: Deployment) -> Iterator[str]:
+    return _unknown_flags(d, known=False)
 
 
 def _custom_inert(d: Deployment) -> Iterator[str]:
@@ -144,11 +172,25 @@ RULES = (
         _batch_invariant,
     ),
     Rule(
-        "sglang-continuous-decode",
+        "engine-flag-missing",
+        "refuse",
+        "The engine of this version ends at its start: unrecognized arguments.",
+        "launcher/catalogue/engine_flags.csv: the sources of six SGLang and four vLLM releases; vLLM 0.32.0, run",
+        _refused_flags,
+    ),
+    Rule(
+        "engine-flag-unknown",
         "warn",
-        "The option is declared and never reaches the scheduler; sweeping it measures noise.",
-        "nine SGLang releases, 0.4.6 to 0.5.23; sgl-project/sglang#23131",
-        _continuous_decode,
+        "No release that was read has it; engine.version would make it certain.",
+        "launcher/catalogue/engine_flags.csv: the sources of six SGLang and four vLLM releases",
+        _doubtful_flags,
+    ),
+    Rule(
+        "engine-flag-inert",
+        "warn",
+        "The engine accepts the flag and does nothing with it; sweeping it measures noise.",
+        "launcher/catalogue/engine_inert.csv, with source lines; sgl-project/sglang#23131",
+        _inert,
     ),
     Rule(
         "custom-all-reduce-inert",

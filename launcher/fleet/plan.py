@@ -6,6 +6,8 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from launcher.fleet.expect import differences
+from launcher.fleet.versions import judged_by_versions
 from launcher.host.requests import loaded_commands, sha256, shared_files
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class HostPlan:
         running: digest of the release that the main process carries, "" when none runs.
         problems: what the host lacks; any of them stops the deployment before a change.
         notes: things worth knowing that stop nothing.
+        facts: what the host is, as the agent found it.
     """
 
     host: str
@@ -45,7 +48,8 @@ class HostPlan:
     waits: bool = False
     running: str = ""
     problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def in_sync(self) -> bool:
@@ -80,8 +84,12 @@ def plan_host(
         *_file_changes(observation["files"], release),
         *_service_changes(loaded, observation["files"], release, loaded_commands(release, deployment)),
     ]
+    facts = observation["facts"]
     notes = [f"drop-in of somebody else: {path}" for path in loaded["DropInPaths"]]
-    notes += [f"NCCL also reads {path}: {', '.join(names)}" for path, names in observation["nccl_files"].items()]
+    notes += [f"NCCL also reads {path}: {', '.join(names)}" for path, names in (facts["nccl_files"] or {}).items()]
+    expected = differences(deployment.hw, facts)
+    notes += [f"{found.text} [{found.id}]" for found in expected if found.severity != "inform"]
+    refused, warned = judged_by_versions(deployment, facts)
     return HostPlan(
         host=host,
         digest=release.digest,
@@ -89,7 +97,9 @@ def plan_host(
         restart=_restart_reason(release, observation) or _stale_secret(observation, wanted),
         waits=loaded["ActiveState"] == "activating" and (running or {}).get("digest") == release.digest,
         running=(running or {}).get("digest", ""),
-        notes=tuple(notes),
+        problems=tuple(refused),
+        notes=(*notes, *warned),
+        facts=facts,
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: In order of dependence: a module imports only from those before it.
 _MODULES = (
     *("knowledge", "manifest", "processes", "evidence", "credentials", "ports", "systemd", "guard", "wait"),
-    *("files", "neighbours", "needs", "probe", "apply", "main"),
+    *("files", "neighbours", "needs", "facts", "probe", "apply", "main"),
 )
 
 _LOADER = '''\

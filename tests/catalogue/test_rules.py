@@ -54,7 +54,12 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
         ["engine=vllm", "env.VLLM_BATCH_INVARIANT=1", "nccl.proto=LL"],
         ["engine=vllm", "env.VLLM_BATCH_INVARIANT=0", "nccl.proto=LL"],
     ),
-    "sglang-continuous-decode": ([], ["engine.args.num_continuous_decode_steps=null"]),
+    "engine-flag-missing": (
+        ["engine.version=0.5.23", "engine.args.cuda_graph_max_bs=8"],
+        ["engine.version=0.5.17", "engine.args.cuda_graph_max_bs=8"],
+    ),
+    "engine-flag-unknown": (["engine.args.enable_metric=true"], ["engine.args.enable_metrics=true"]),
+    "engine-flag-inert": ([], ["engine.args.num_continuous_decode_steps=null"]),
     "custom-all-reduce-inert": ([PCIE], [PCIE, "engine.args.disable_custom_all_reduce=null"]),
     "custom-all-reduce-off": ([NVLINK, "engine.args.disable_custom_all_reduce=true"], [NVLINK]),
     "custom-all-reduce-on": ([NVLINK, "nccl.algo=Ring"], [PCIE]),
@@ -105,7 +110,7 @@ def test_what_is_forced_stands_in_the_manifest() -> None:
 def test_the_reference_case_passes_with_warnings_that_teach() -> None:
     findings = rules.check(compose([PCIE, "+spec=eagle3_2step"]))
     assert not rules.refusals(findings)
-    assert {f.rule for f in findings if f.severity == "warn"} == {"nccl-proto-ll", "sglang-continuous-decode"}
+    assert {f.rule for f in findings if f.severity == "warn"} == {"nccl-proto-ll", "engine-flag-inert"}
 
 
 TREES = {

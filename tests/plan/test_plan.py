@@ -59,7 +59,7 @@ def observed(release: Release = RELEASE) -> dict[str, Any]:
             "secrets": {},
         },
         "problems": [],
-        "nccl_files": {},
+        "facts": {"nccl_files": {}, "unknown": {}, "engine": {"versions": {}}},
         "secrets": {},
     }
 
@@ -146,14 +146,39 @@ def test_a_host_that_cannot_be_looked_at() -> None:
 
 
 def test_files_of_nccl_are_a_note() -> None:
-    result = plan(lambda s: s.update(nccl_files={"/etc/nccl.conf": ["NCCL_P2P_DISABLE"]}))
-    assert result.notes == ("NCCL also reads /etc/nccl.conf: NCCL_P2P_DISABLE",)
+    result = plan(lambda s: s["facts"].update(nccl_files={"/etc/nccl.conf": ["NCCL_P2P_DISABLE"]}))
+    assert "NCCL also reads /etc/nccl.conf: NCCL_P2P_DISABLE" in result.notes
+
+
+def test_a_host_that_is_not_what_the_configuration_expects() -> None:
+    words = "bus driver virtualization pcie_generation pcie_generation_max pcie_width pcie_width_max power_limit_w"
+    words += " power_default_w power_max_w sm_mhz sm_max_mhz load_percent persistence ecc mig pids"
+    gpu = {**dict.fromkeys(words.split()), "name": "NVIDIA H200", "memory_mib": 143771}
+    result = plan(lambda s: s["facts"].update(gpus=[{**gpu, "index": i} for i in range(2)]))
+    assert any("[hw-gpu-count]" in note for note in result.notes)
+    assert any("NVIDIA H200" in note for note in result.notes)
+    assert result.in_sync
+
+
+def test_rules_are_applied_again_with_the_versions_installed() -> None:
+    deployment = compose(["+hw=rtx6000x8", "engine.args.cuda_graph_max_bs=8"])
+    release = render(deployment)
+    seen = observed(release)
+    seen["facts"]["engine"]["versions"] = {"sglang": "0.5.23"}
+    assert "[engine-flag-missing]" in plan_host("h", release, deployment, seen).problems[0]
+    seen["facts"]["engine"]["versions"] = {"sglang": "0.5.17"}
+    assert plan_host("h", release, deployment, seen).problems == ()
+    allowed = compose(["+hw=rtx6000x8", "engine.args.cuda_graph_max_bs=8", "allow=[engine-flag-missing]"])
+    seen["facts"]["engine"]["versions"] = {"sglang": "0.5.23"}
+    assert plan_host("h", release, allowed, seen).problems == ()
+    stated = compose(["+hw=rtx6000x8", "engine.version=0.5.17"])
+    assert any("0.5.23 is installed" in note for note in plan_host("h", release, stated, seen).notes)
 
 
 def test_a_drop_in_is_a_note() -> None:
     result = plan(lambda s: s["unit"]["loaded"].update(DropInPaths=["/etc/x.conf"]))
     assert result.in_sync
-    assert result.notes == ("drop-in of somebody else: /etc/x.conf",)
+    assert "drop-in of somebody else: /etc/x.conf" in result.notes
 
 
 def test_arguments_by_flag() -> None:
