@@ -31,7 +31,7 @@ PRESET = "engine.args.num_continuous_decode_steps"
 
 #: Wrong ones named, wrong ones missed, right ones refused or warned of: counted over ``threads.csv``, to be changed
 #: with it.
-HITS, MISSES, FALSE_ALARMS = (0, 0, 0)
+HITS, MISSES, FALSE_ALARMS = 11, 21, 6
 
 
 def judge(words: str) -> tuple[dict[str, str], str]:
