@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 from . import files, systemd
 from .evidence import settled, unguarded
 from .guard import REFUSAL_FILE
+from .library import account, failed_start
 from .manifest import parse
 from .needs import problems
 from .probe import read_text
@@ -95,7 +96,7 @@ def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
         _start(request, before, emit)
         proof = _prove(request)
     except _FAILURES as error:
-        evidence = list(getattr(error, "lines", [])) or systemd.journal(unit, begin, request["needs"]["log_file"])
+        evidence = list(getattr(error, "lines", [])) or failed_start(unit, begin, request["needs"]["log_file"])
         emit("putting back what was there before")
         _put_secrets_back(request, old_secrets)
         return {**_put_back(request, old, before, emit), "message": str(error), "evidence": evidence}
@@ -201,9 +202,9 @@ def _wait_until_active(unit: str, before: str, emit: Emit, log_file: str) -> Non
         if over and state["ActiveState"] == "active" and state["InvocationID"] != before:
             return
         if over or state["NRestarts"] > restarts:
-            raise ApplyError(f"the server did not start ({state['Result']})", systemd.journal(unit, begin, log_file))
+            raise ApplyError(f"the server did not start ({state['Result']})", failed_start(unit, begin, log_file))
         if time.monotonic() > limit:
-            raise ApplyError("the server did not get ready in time", systemd.journal(unit, begin, log_file))
+            raise ApplyError("the server did not get ready in time", failed_start(unit, begin, log_file))
         if time.monotonic() - told > 5:
             told = time.monotonic()
             emit(f"waiting for the server: {state['ActiveState']} for {time.time() - begin:.0f} s")
@@ -222,7 +223,8 @@ def _prove(request: Dict[str, Any]) -> Dict[str, Any]:
     wrong = verdict.contradictions + unguarded(f"/run/launch/{manifest['name']}", manifest, main, state["InvocationID"])
     if wrong:
         raise ApplyError("processes do not carry the release", wrong)
-    return {"digest": manifest["digest"], "main": main, **verdict._asdict()}
+    nccl = account(request["unit"], state["InvocationID"], manifest)
+    return {"digest": manifest["digest"], "main": main, "nccl": nccl, **verdict._asdict()}
 
 
 def _put_secrets_back(request: Dict[str, Any], old: Dict[str, Optional[str]]) -> None:

@@ -10,6 +10,8 @@ SETTINGS: FrozenSet[str] = frozenset()
 PREFIXES: Tuple[str, ...] = ()
 #: What an engine sets in its own processes: values by name by engine, None for any value.
 ADDITIONS: Dict[str, Dict[str, Optional[List[str]]]] = {}
+#: How NCCL's log shows that it took a variable, by name (catalogue, column log_evidence).
+EVIDENCE: Dict[str, str] = {}
 #: Loader variables: they change which code runs.
 LOADER = frozenset({"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONPATH", "PYTHONHOME"})
 

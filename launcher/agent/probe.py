@@ -11,6 +11,7 @@ from typing import Any, Dict, Optional
 from . import credentials, systemd
 from .evidence import settled, unguarded
 from .facts import facts
+from .library import account
 from .manifest import ManifestError, parse
 from .needs import problems
 from .neighbours import POINTER
@@ -96,4 +97,6 @@ def _running(name: str, loaded: Dict[str, Any], wanted: Dict[str, Any]) -> Optio
     secrets = {
         i: credentials.fingerprint(wanted["nonce"], os.fsencode(env[i]) if i in env else None) for i in wanted["ids"]
     }
-    return {"main": main, "digest": digest, "manifest": manifest, "verdict": verdict, "secrets": secrets}
+    nccl = account(f"launch-{name}.service", loaded["InvocationID"], manifest) if verdict and manifest else None
+    seen = {"main": main, "digest": digest, "manifest": manifest, "verdict": verdict}
+    return {**seen, "secrets": secrets, "nccl": nccl}

@@ -8,7 +8,6 @@ import subprocess
 from typing import Any, Dict, List, Sequence
 
 _MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
-_CAUSE = re.compile(r"\b\w*(Error|Exception)\b: \S|NCCL WARN|: error: |out of memory", re.IGNORECASE)
 _GET_ALL = ("org.freedesktop.DBus.Properties", "GetAll", "s", "")
 #: Unit and service properties that plan, apply and proof look at.
 PROPERTIES = (
@@ -80,26 +79,3 @@ def verify(path: str) -> List[str]:
     name = path.rsplit("/", 1)[-1]
     lines = done.stdout.decode("utf-8", "replace").splitlines()
     return [line for line in lines if name in line] or ([" ".join(lines)] if done.returncode and lines else [])
-
-
-def journal(unit: str, since: float, log_file: str = "", lines: int = 15) -> List[str]:
-    """Return what guard and waiter said against a start, then the server's first errors and its newest lines.
-
-    Args:
-        unit: its name.
-        since: seconds of the epoch.
-        log_file: where the server's own lines go, if not to the journal.
-        lines: of the server, at most.
-    """
-    argv = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit, f"--since=@{int(since)}"]
-    try:
-        command(["journalctl", "--sync"])
-        said = command(argv).splitlines()
-        tail = command(["tail", "-n", str(lines), log_file]).splitlines() if log_file else []
-    except SystemdError as error:
-        return [str(error)]
-    verdicts = [line for line in said if line.startswith("launch: ") and "guard: release" not in line]
-    # The first error is the cause; what stands last is often only its consequence.
-    causes = [line for line in said if _CAUSE.search(line) and line not in verdicts][:3]
-    shown = {*verdicts, *causes}
-    return [*verdicts, *causes, *(line for line in said[-lines:] if line not in shown), *tail]

@@ -179,7 +179,17 @@ def _proof(host: HostResult, *, changed: bool) -> str:
         f"{word}; release {proof['digest']} proven in {len(proof['proven'])} processes{unknown},"
         f" {len(proof['variables'])} variables each (main process {proof['main']})"
     )
-    return "\n  ".join([text, *(f"warning: {line}" for line in (*proof["unknown"], *proof["odd"]))])
+    return "\n  ".join([text, *_of_nccl(proof["nccl"]), *(f"warning: {w}" for w in (*proof["unknown"], *proof["odd"]))])
+
+
+def _of_nccl(account: Mapping[str, Any]) -> list[str]:
+    """Return what NCCL's own log says of its variables; nothing where it says nothing."""
+    if not account["proved"] and not account["contradicted"]:
+        return []
+    version = ", ".join(account["versions"]) or "of unknown version"
+    told = f"{len(account['proved'])} variables by its own log; {len(account['silent'])} it does not tell"
+    lines = [f"NCCL {version} took {told}"]
+    return [*lines, *(f"warning: NCCL's log CONTRADICTS {line}" for line in account["contradicted"])]
 
 
 def status_table(results: Sequence[Result]) -> None:

@@ -179,4 +179,5 @@ def _parallel(work: Callable[[Transport], HostResult], ways: Sequence[Transport]
 
 def _proof(observation: dict[str, Any]) -> dict[str, Any]:
     running = observation["running"]
-    return {"digest": running["digest"], "main": running["main"], **running["verdict"]}
+    kept = {key: running[key] for key in ("digest", "main", "nccl")}
+    return {**kept, **running["verdict"]}

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import launcher.agent
-from launcher.catalogue import environment
+from launcher.catalogue import environment, nccl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: In order of dependence: a module imports only from those before it.
 _MODULES = (
-    *("knowledge", "manifest", "processes", "evidence", "credentials", "ports", "systemd", "guard", "wait"),
+    *("knowledge", "manifest", "processes", "evidence", "credentials", "ports", "systemd", "nccl_log", "library"),
+    *("guard", "wait"),
     *("files", "neighbours", "needs", "facts", "probe", "apply", "main"),
 )
 
@@ -43,6 +44,7 @@ def load():
             module.SETTINGS = frozenset(KNOWLEDGE["settings"])
             module.PREFIXES = tuple(KNOWLEDGE["prefixes"])
             module.ADDITIONS = KNOWLEDGE["additions"]
+            module.EVIDENCE = KNOWLEDGE["evidence"]
     return module
 
 
@@ -59,6 +61,7 @@ def program() -> str:
     knowledge = {
         "settings": sorted(environment.settings()),
         "prefixes": sorted(environment.watched_prefixes()),
+        "evidence": {v.name: v.log_evidence for v in nccl.variables().values() if v.is_setting},
         "additions": {
             engine: {n: sorted(v) if v is not None else None for n, v in environment.additions(engine).items()}
             for engine in ("sglang", "vllm")

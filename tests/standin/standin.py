@@ -14,7 +14,8 @@ STANDIN_LOAD_SECONDS --standin-load · STANDIN_WARMUP_SECONDS --standin-warmup �
 --standin-workers · STANDIN_TOKEN_SECONDS (per token of a completion) · STANDIN_FAULT --standin-fault, a
 comma list, or a file `fault` beside this program, of: hang, hang503, crash, exit0, crash_after_ready,
 strip_env, override_env, no_completion, bare_child (one without any environment), brief_children (such ones
-that come and go, as compilers do), nccl_extra (workers get an NCCL setting more).
+that come and go, as compilers do), nccl_extra (workers get an NCCL setting more), no_algorithm (dies as of a bare
+Tree, with NCCL's line).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from pathlib import Path
 FAULTS = frozenset(
     (
         *("hang", "hang503", "crash", "exit0", "crash_after_ready", "strip_env", "override_env", "no_completion"),
-        *("bare_child", "brief_children", "nccl_extra"),
+        *("bare_child", "brief_children", "nccl_extra", "no_algorithm"),
     )
 )
 SGLANG, VLLM = "sglang", "vllm"
@@ -46,6 +47,10 @@ PORTS = {SGLANG: 30000, VLLM: 8000}
 WITHOUT_DOT = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")  # NCCL prints these two as it found them
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 TRACEBACK = 'Traceback (most recent call last):\n  File "{}", line 1, in load\nRuntimeError: stand-in fault: {}'
+NO_ALGORITHM = (
+    "{0}:{1}:{1} [0] NCCL WARN Error : no algorithm/protocol available for function AllGather with datatype ncclInt8."
+    " NCCL_ALGO was set to Tree."
+)
 READY = {SGLANG: "The server is fired up and ready to roll!", VLLM: "Application startup complete."}
 
 
@@ -98,10 +103,13 @@ def nccl_lines(rank: int) -> None:
     if os.environ.get("NCCL_DEBUG", "").upper() not in ("INFO", "TRACE"):
         return
     prefix = "{0}:{1}:{1} [{2}] NCCL INFO ".format(socket.gethostname(), os.getpid(), rank)
+    sys.stdout.write(prefix + "NCCL version 2.28.9+cuda13.0\n")
     for name, value in sorted(os.environ.items()):
         if name.startswith("NCCL_") and not name.startswith("NCCL_DEBUG"):
             dot = "." if re.fullmatch(r"-?[0-9]+", value) and name not in WITHOUT_DOT else ""
             sys.stdout.write(prefix + f"{name} set by environment to {value}{dot}\n")
+    communicator = f"comm 0x{os.getpid():x} rank {rank} nranks 2 cudaDev {rank} nvmlDev {rank} busId {rank}0 commId 0x1"
+    sys.stdout.write(prefix + f"ncclCommInitRankConfig {communicator} - Init COMPLETE\n")
     sys.stdout.flush()
 
 
@@ -204,6 +212,9 @@ class Engine:
         self._watch(opt.load / 2)
         if "crash" in opt.faults:
             self._crash("crash")
+        if "no_algorithm" in opt.faults:
+            print(NO_ALGORITHM.format(socket.gethostname(), os.getpid()), flush=True)
+            self._crash("no_algorithm")
         if "exit0" in opt.faults:
             say("standin: leaving with 0 during load")
             self._leave(0)

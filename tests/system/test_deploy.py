@@ -37,6 +37,21 @@ def test_reference_case_reaches_every_process(launch: Launch, host: FleetHost) -
     assert "launch: proof: release" in journal(host)
 
 
+def test_nccls_own_account_stands_beside_the_proof(launch: Launch, host: FleetHost) -> None:
+    done = launch("up", *REFERENCE, "--yes")
+    assert "NCCL 2.28.9 took 6 variables by its own log" in done.stdout
+    record = json.loads(launch("up", *REFERENCE, "--json").stdout)
+    account = record["deployments"][0]["hosts"][0]["proof"]["nccl"]
+    assert set(account["proved"]) == set(TUNED)
+    assert account["contradicted"] == []
+
+
+def test_a_server_that_nccl_killed_is_told_in_nccls_words(launch: Launch, host: FleetHost) -> None:
+    done = launch("up", *REFERENCE, "engine.args.standin_fault=no_algorithm", "--yes", check=7)
+    assert "NCCL: no algorithm: " in done.stdout
+    assert "NCCL_ALGO was set to Tree" in done.stdout
+
+
 def test_files_are_roots_with_the_narrowest_mode(launch: Launch, host: FleetHost) -> None:
     launch("up", *REFERENCE, "--yes")
     listing = host.run("stat -c '%a %U:%G %n' /etc/launch /etc/launch/* /etc/launch/*/*").stdout

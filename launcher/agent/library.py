@@ -1,0 +1,70 @@
+"""What NCCL itself says of a release's settings, from the journal of the unit's current start."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Iterable, List
+
+from . import knowledge, nccl_log, systemd
+
+_CAUSE = re.compile(r"\b\w*(Error|Exception)\b: \S|NCCL WARN|: error: |out of memory", re.IGNORECASE)
+
+
+def account(unit: str, invocation: str, manifest: Dict[str, Any]) -> Dict[str, Any]:
+    """Return NCCL's own account of the variables of a release.
+
+    Args:
+        unit: its name.
+        invocation: systemd's id of the start that is asked about; older ones may have had other values.
+        manifest: of the release.
+
+    Returns:
+        ``proved`` and ``silent`` names, ``contradicted`` lines, and ``versions`` of NCCL; all empty where the
+        server's output is not in the journal, or NCCL_DEBUG keeps it quiet.
+    """
+    argv = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit, f"_SYSTEMD_INVOCATION_ID={invocation}"]
+    try:
+        systemd.command(["journalctl", "--sync"])
+        log = nccl_log.read(systemd.command(argv, timeout=120).splitlines())
+    except systemd.SystemdError:
+        return {"proved": [], "contradicted": [], "silent": [], "versions": []}
+    wanted = {name: value for name, value in manifest["env"].items() if name.startswith("NCCL_")}
+    found = nccl_log.verdicts(log, wanted, knowledge.EVIDENCE)
+    return {
+        "proved": sorted(name for name, verdict in found.items() if verdict.word == "proved"),
+        "contradicted": [f"{n}: {v.quote}" for n, v in sorted(found.items()) if v.word == "contradicted"],
+        "silent": sorted(name for name, verdict in found.items() if verdict.word == "silent"),
+        "versions": sorted(log.versions),
+    }
+
+
+def cause_of_death(lines: Iterable[str]) -> List[str]:
+    """Return NCCL's own reason for a failed start, classed, or nothing; for dead servers only."""
+    cause = nccl_log.read(lines).cause
+    # A start that was cut off is no cause of its own.
+    if cause is None or cause.kind in ("not completed", "other"):
+        return []
+    return [f"NCCL: {cause.kind}: {cause.line.strip()}"]
+
+
+def failed_start(unit: str, since: float, log_file: str = "", lines: int = 15) -> List[str]:
+    """Return the evidence of a failed start: guard, waiter, NCCL's reason, the first errors, the newest lines.
+
+    Args:
+        unit: its name.
+        since: seconds of the epoch.
+        log_file: where the server's own lines go, if not to the journal.
+        lines: of the server, at most.
+    """
+    argv = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit, f"--since=@{int(since)}"]
+    try:
+        systemd.command(["journalctl", "--sync"])
+        said = systemd.command(argv).splitlines()
+        tail = systemd.command(["tail", "-n", str(lines), log_file]).splitlines() if log_file else []
+    except systemd.SystemdError as error:
+        return [str(error)]
+    verdicts = [line for line in said if line.startswith("launch: ") and "guard: release" not in line]
+    # The first error is the cause; what stands last is often only its consequence.
+    causes = [line for line in said if _CAUSE.search(line) and line not in verdicts][:3]
+    shown = {*verdicts, *causes}
+    return [*verdicts, *cause_of_death(said), *causes, *(line for line in said[-lines:] if line not in shown), *tail]
