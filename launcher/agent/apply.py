@@ -146,7 +146,7 @@ def _load(request: Dict[str, Any]) -> None:
         raise ApplyError("something else overrides the unit; remove it and deploy again", wrong + drop_ins)
 
 
-def overridden(loaded: Dict[str, Any], path: str, env_file: str, commands: List[List[str]]) -> List[str]:
+def overridden(loaded: Dict[str, Any], path: str, env_file: str, commands: List[List[List[str]]]) -> List[str]:
     """Return in what the loaded unit is not the one on disk, one line each."""
     found: List[str] = []
     if loaded["FragmentPath"] != path:
@@ -155,7 +155,7 @@ def overridden(loaded: Dict[str, Any], path: str, env_file: str, commands: List[
     if env_files != [env_file]:
         found.append(f"environment files as loaded: {', '.join(env_files) or 'none'}")
     for name, wanted in zip(("ExecStart", "ExecStartPost"), commands):
-        if [entry[1] for entry in loaded[name]] != [wanted]:
+        if [entry[1] for entry in loaded[name]] != wanted:
             found.append(f"{name}= as loaded is not the one of the release")
     return found
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, Dict, Iterable, List
 
 from . import knowledge, nccl_log, systemd
+from .journal import say
+from .manifest import ManifestError, load
 
 _CAUSE = re.compile(r"\b\w*(Error|Exception)\b: \S|NCCL WARN|: error: |out of memory", re.IGNORECASE)
 
@@ -36,6 +39,24 @@ def account(unit: str, invocation: str, manifest: Dict[str, Any]) -> Dict[str, A
         "silent": sorted(name for name, verdict in found.items() if verdict.word == "silent"),
         "versions": sorted(log.versions),
     }
+
+
+def tell(path: str) -> int:
+    """Write NCCL's account of this start into the journal; runs as root after the waiter, and never fails a start."""
+    try:
+        manifest = load(path)
+    except ManifestError as error:
+        say(f"warning: {error}", level=4)
+        return 0
+    found = account(f"launch-{manifest['name']}.service", os.environ.get("INVOCATION_ID", ""), manifest)
+    if found["proved"] or found["contradicted"]:
+        counts = (
+            f"{len(found['proved'])} proved, {len(found['contradicted'])} contradicted, {len(found['silent'])} silent"
+        )
+        say(f"NCCL {', '.join(found['versions'])} by its own log: {counts}")
+    for line in found["contradicted"]:
+        say(f"warning: NCCL's log contradicts {line}", level=4)
+    return 0
 
 
 def cause_of_death(lines: Iterable[str]) -> List[str]:

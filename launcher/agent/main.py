@@ -11,6 +11,7 @@ from typing import Any, Dict, List
 
 from .apply import apply
 from .guard import guard
+from .library import tell
 from .probe import probe
 from .systemd import SystemdError
 from .wait import wait
@@ -52,5 +53,9 @@ def main(argv: List[str]) -> int:
         guard(argv[1], argv[3:])
     if len(argv) == 6 and argv[0] == "wait" and (argv[2], argv[4]) == ("--pid", "--deadline"):
         return wait(argv[1], int(argv[3]), float(argv[5]))
-    sys.stderr.write("usage: agent.py guard MANIFEST -- COMMAND... | wait MANIFEST --pid PID --deadline SECONDS\n")
+    if len(argv) == 2 and argv[0] == "account":
+        return tell(argv[1])
+    sys.stderr.write(
+        "usage: agent.py guard MANIFEST -- COMMAND... | wait MANIFEST --pid PID --deadline SECONDS | account MANIFEST\n"
+    )
     return 2

@@ -11,7 +11,8 @@ from typing import Any, Dict, List, Tuple
 
 from . import credentials, ports
 from .evidence import settled, unguarded
-from .guard import REFUSAL_FILE, say
+from .guard import REFUSAL_FILE
+from .journal import say
 from .manifest import ManifestError, load
 from .processes import cgroup_of, cgroup_pids, start_time
 

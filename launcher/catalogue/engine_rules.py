@@ -141,6 +141,58 @@ def _graph_register(d: Deployment) -> Iterator[str]:
         yield "nccl.graph_register=1: SGLang warns of hangs when captured graphs are replayed."
 
 
+def _segments(d: Deployment) -> Iterator[str]:
+    names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+    own = not _flag(d, "disable_custom_all_reduce") and not (
+        d.hw.interconnect == "pcie" and d.engine.tensor_parallel > 2
+    )
+    for name in names:
+        on = "expandable_segments:true" in d.env.get(name, "").lower().replace(" ", "")
+        if d.engine.name == "vllm" and on and own and d.engine.tensor_parallel > 1:
+            yield f"env.{name} has expandable_segments: set engine.args.disable_custom_all_reduce=true."
+
+
+def _symmetric_graphs(d: Deployment) -> Iterator[str]:
+    if d.engine.name == "vllm" and d.env.get("VLLM_USE_NCCL_SYMM_MEM") == "1" and not _flag(d, "enforce_eager"):
+        yield "env.VLLM_USE_NCCL_SYMM_MEM=1 while graphs are captured."
+
+
+def _symmetric_contexts(d: Deployment) -> Iterator[str]:
+    size = _flag(d, "dcp_size")
+    version = nccl.version_of(d.engine.nccl_version)
+    if (
+        d.engine.name == "sglang"
+        and _flag(d, "enable_symm_mem")
+        and size not in (None, 1, "1")
+        and version < (2, 30, 7)
+    ):
+        yield f"engine.args.enable_symm_mem with engine.args.dcp_size={size}, before NCCL 2.30.7."
+
+
+def _two_blackwells(d: Deployment) -> Iterator[str]:
+    new = "RTX PRO 6000" in d.hw.gpu or "RTX 50" in d.hw.gpu
+    if d.engine.name == "vllm" and new and d.engine.tensor_parallel == 2 and not _flag(d, "disable_custom_all_reduce"):
+        yield f"two {d.hw.gpu} on PCIe: set engine.args.disable_custom_all_reduce=true."
+
+
+def _tree_of_drafts(d: Deployment) -> Iterator[str]:
+    if d.engine.name != "sglang" or d.spec.topk <= 1:
+        return
+    if d.env.get("SGLANG_ENABLE_SPEC_V2", "").lower() in {"1", "true"}:
+        yield f"spec.topk={d.spec.topk} beside env.SGLANG_ENABLE_SPEC_V2: set spec.topk=1."
+    backend = str(_flag(d, "attention_backend") or "")
+    if d.model.kv_heads == 1 and backend in {"flashinfer", "flashmla", "trtllm_mla"}:
+        where = f"engine.args.attention_backend={backend} on latent attention"
+        yield f"spec.topk={d.spec.topk} with {where}: set spec.topk=1."
+
+
+def _invariant_231(d: Deployment) -> Iterator[str]:
+    version, library = nccl.version_of(d.engine.version), nccl.version_of(d.engine.nccl_version)
+    old = version and version <= (0, 25, 0)
+    if d.engine.name == "vllm" and d.env.get("VLLM_BATCH_INVARIANT") == "1" and old and library >= (2, 31):
+        yield f"env.VLLM_BATCH_INVARIANT=1 with vLLM {d.engine.version} on NCCL {d.engine.nccl_version}."
+
+
 _SGLANG = "SGLang 0.5.6 to 0.5.23 source"
 RULES = (
     Rule(
@@ -201,7 +253,7 @@ RULES = (
     ),
     Rule(
         "custom-all-reduce-off",
-        "warn",
+        "inform",
         "On two NVLinked H200 the engine's own all-reduce made decode 14 % (batch 1) and 10 % (batch 8) faster.",
         "SGLang 0.5.17, NCCL 2.28.9, 2 x H200",
         _custom_off,
@@ -233,6 +285,48 @@ RULES = (
         "A draft model guesses well only for the model that it was trained on; another vocabulary does not load.",
         "EAGLE-3 (arXiv 2503.01840); the preset's own note",
         _draft_of_another,
+    ),
+    Rule(
+        "vllm-expandable-segments",
+        "warn",
+        "vLLM's own all-reduce cannot export such memory: its workers die in custom_all_reduce.cuh.",
+        "vllm-project/vllm#42609, #56193, #43923",
+        _segments,
+    ),
+    Rule(
+        "vllm-symmetric-graphs",
+        "warn",
+        "Windows are registered during the capture, and the engine does not come up.",
+        "vllm-project/vllm#54626 (NCCL 2.29.7, B300), #28901",
+        _symmetric_graphs,
+    ),
+    Rule(
+        "sglang-symmetric-contexts",
+        "warn",
+        "Decode was silently wrong for small batches (GSM8K 0.10 in place of 0.58).",
+        "sgl-project/sglang PR 37768; fixed in NCCL 2.30.7",
+        _symmetric_contexts,
+    ),
+    Rule(
+        "vllm-two-blackwells",
+        "warn",
+        "vLLM's own all-reduce is on for exactly two PCIe GPUs and died on sm_120 when graphs were captured.",
+        "vllm-project/vllm#47751",
+        _two_blackwells,
+    ),
+    Rule(
+        "sglang-draft-tree",
+        "warn",
+        "These take one branch of drafts only, and fail with more.",
+        "sgl-project/sglang#13352 (spec v2: 'Requires topk 1'), #4425",
+        _tree_of_drafts,
+    ),
+    Rule(
+        "vllm-batch-invariant-231",
+        "refuse",
+        "vLLM's own NCCL_ALGO=allreduce:tree leaves the others without an algorithm; the engine dies at its warm-up.",
+        "vllm-project/vllm#58179, with the error; vLLM to 0.25.0 source",
+        _invariant_231,
     ),
     Rule(
         "workers-unreadable",

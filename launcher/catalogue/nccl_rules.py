@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
 
-from launcher.catalogue import nccl
+from launcher.catalogue import environment, nccl
 from launcher.catalogue.rules import Rule
 from launcher.errors import ConfigError, nearest
 
@@ -70,7 +71,8 @@ def _buffer_memory(d: Deployment) -> Iterator[str]:
 def _p2p_level_without(d: Deployment) -> Iterator[str]:
     level = d.nccl.get("p2p_level")
     if level and d.hw.p2p == "impossible":
-        yield f"nccl.p2p_level={level} does nothing on hw={d.hw.name}: its driver has no P2P."
+        cure = "a patched one: hw.p2p=possible"
+        yield f"nccl.p2p_level={level} does nothing on hw={d.hw.name}: its stock driver has no P2P ({cure})."
     elif level and d.nccl.get("p2p_disable") == "1":
         yield f"nccl.p2p_level={level} does nothing beside nccl.p2p_disable=1."
 
@@ -83,8 +85,8 @@ def _p2p_across_the_host(d: Deployment) -> Iterator[str]:
 
 def _channels_noop(d: Deployment) -> Iterator[str]:
     channels = _number(d, "max_nchannels")
-    if channels >= 16 and not _number(d, "min_nchannels"):
-        yield f"nccl.max_nchannels={channels} is only a limit: it changes nothing where NCCL makes fewer."
+    if channels and not _number(d, "min_nchannels"):
+        yield f"nccl.max_nchannels={channels} is a limit for collectives only; see nccl.max_p2p_nchannels for the rest."
 
 
 def _by_version(d: Deployment) -> Iterator[str]:
@@ -129,6 +131,80 @@ def _silent(d: Deployment) -> Iterator[str]:
 def _memory_pool(d: Deployment) -> Iterator[str]:
     if d.nccl.get("cumem_enable") == "0" and d.nccl.get("nvls_enable") == "1":
         yield "nccl.nvls_enable=1 needs nccl.cumem_enable=1."
+
+
+def _channel_cap(d: Deployment) -> Iterator[str]:
+    version = nccl.version_of(d.engine.nccl_version)
+    for key in ("min_nchannels", "max_nchannels"):
+        if version and version < (2, 25) and _number(d, key) > 32:
+            yield f"nccl.{key}={d.nccl[key]}: NCCL {d.engine.nccl_version} makes 32 at most."
+
+
+def _nvls_only(d: Deployment) -> Iterator[str]:
+    lists = [entry.split(":")[-1].split(",") for entry in d.nccl.get("algo", "").lower().split(";") if entry]
+    if any(words and set(words) <= {"nvls", "nvlstree"} for words in lists):
+        yield f"nccl.algo={d.nccl['algo']}: name Ring or Tree beside NVLS."
+
+
+def _chunk(d: Deployment) -> Iterator[str]:
+    if _number(d, "chunk_size") >= _MIB:
+        yield f"nccl.chunk_size={d.nccl['chunk_size']} is 1 MiB or more."
+
+
+def _odd_buffer(d: Deployment) -> Iterator[str]:
+    size = _number(d, "buffsize")
+    if size and size & (size - 1):
+        yield f"nccl.buffsize={size} is no power of two."
+
+
+def _ll128_buffer(d: Deployment) -> Iterator[str]:
+    size = _number(d, "ll128_buffsize")
+    if size and (size % 120 or (size // 120) & (size // 120 - 1)):
+        yield f"nccl.ll128_buffsize={size} is not 120 times a power of two."
+
+
+def _p2p_off_nvlink(d: Deployment) -> Iterator[str]:
+    if d.hw.interconnect != "nvlink" or d.engine.tensor_parallel < 2:
+        return
+    if d.nccl.get("p2p_disable") == "1":
+        yield f"nccl.p2p_disable=1 on hw={d.hw.name}."
+    elif d.nccl.get("p2p_level", "").upper() in {"LOC", "0"}:
+        yield f"nccl.p2p_level={d.nccl['p2p_level']} on hw={d.hw.name}."
+
+
+def _short_timeout(d: Deployment) -> Iterator[str]:
+    if 1 <= _number(d, "ib_timeout") < 14:
+        exponent = d.nccl["ib_timeout"]
+        yield f"nccl.ib_timeout={exponent} is 4 us x 2^{exponent}; NCCL's own was never below 14."
+
+
+def _no_nvlink_domain(d: Deployment) -> Iterator[str]:
+    if "GB200" in d.hw.gpu or "GB300" in d.hw.gpu:
+        off = [k for k in ("cumem_enable", "mnnvl_enable") if d.nccl.get(k) == "0"]
+        if off:
+            yield f"{', '.join(f'nccl.{k}=0' for k in off)} on hw={d.hw.name}."
+
+
+def _level_words(d: Deployment) -> Iterator[str]:
+    version = nccl.version_of(d.engine.nccl_version)
+    level = d.nccl.get("p2p_level", "")
+    if version and version < (2, 6) and level.isalpha():
+        yield f"nccl.p2p_level={level}: NCCL {d.engine.nccl_version} knows numbers only."
+
+
+def _ll128_network(d: Deployment) -> Iterator[str]:
+    several = any(k in ("nnodes", "node_rank") and v for k, v in d.engine.args.items())
+    if "ll128" in d.nccl.get("proto", "").lower().split(",") and (several or d.nccl.get("ib_disable") == "1"):
+        yield f"nccl.proto={d.nccl['proto']} also holds between hosts."
+
+
+def _nearly_known(d: Deployment) -> Iterator[str]:
+    known = environment.settings()
+    for name in d.env:
+        if name not in known and not name.startswith("NCCL_"):
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+            if close:
+                yield f"env.{name}: did you mean {close[0]}?"
 
 
 RULES = (
@@ -201,7 +277,7 @@ RULES = (
     Rule(
         "nccl-channels-limit",
         "inform",
-        "It neither raises the number nor limits send and receive.",
+        "It changes nothing where NCCL makes fewer, and does not limit send and receive.",
         f"{_RUNS}: NCCL made 4 channels; NVIDIA/nccl#1598",
         _channels_noop,
     ),
@@ -225,6 +301,83 @@ RULES = (
         "NCCL turns what it cannot read into something else, or ignores it, mostly without a line in the log.",
         "launcher/catalogue/nccl.csv, column on_invalid; NCCL 2.28.9 logs",
         _raw,
+    ),
+    Rule(
+        "nccl-channels-cap",
+        "warn",
+        "Up to NCCL 2.24 the cap is 32 channels, then 64; what is above is cut without an error.",
+        "NCCL source tags 2.3.5 to 2.30.7 (MAXCHANNELS)",
+        _channel_cap,
+    ),
+    Rule(
+        "nccl-nvls-alone",
+        "warn",
+        "NVLS does not take every data type; a function that has nothing else fails when it meets one.",
+        "NVIDIA/nccl#1898: no algorithm for AllReduce of ncclInt64",
+        _nvls_only,
+    ),
+    Rule(
+        "nccl-chunk-size",
+        "warn",
+        "Reported and reproduced by a maintainer: wrong results and Xid 31.",
+        "NVIDIA/nccl#2408",
+        _chunk,
+    ),
+    Rule(
+        "nccl-buffsize-odd",
+        "warn",
+        "Buffers that the threads do not divide gave wrong sums.",
+        "NVIDIA/nccl#698 (1000000 bytes)",
+        _odd_buffer,
+    ),
+    Rule(
+        "nccl-ll128-buffsize",
+        "warn",
+        "Lines of LL128 carry 120 bytes; another size hung at once.",
+        "NVIDIA/nccl#1739 (123000 bytes)",
+        _ll128_buffer,
+    ),
+    Rule(
+        "nccl-p2p-off-nvlink",
+        "warn",
+        "The GPUs then talk through host memory in spite of NVLink: 1060 us against 152 us for 29 MB on two H200.",
+        "NVIDIA/nccl-tests#228; NCCL 2.28.9 on 2 x H200",
+        _p2p_off_nvlink,
+    ),
+    Rule(
+        "nccl-ib-timeout-short",
+        "warn",
+        "A retry that comes too early breaks the connection (error 12) under load.",
+        "areal-project/AReaL#640; NVIDIA/nccl#902",
+        _short_timeout,
+    ),
+    Rule(
+        "nccl-mnnvl-off",
+        "warn",
+        "Without cuMem there is no NVLink between the hosts of a rack: 506 us became 1350 us for 112 MiB.",
+        "lightseekorg/tokenspeed PR 1127 (GB200)",
+        _no_nvlink_domain,
+    ),
+    Rule(
+        "nccl-level-words",
+        "warn",
+        "Up to NCCL 2.5 a word here was read as 0, which switches P2P off.",
+        "NVIDIA/nccl#332",
+        _level_words,
+    ),
+    Rule(
+        "nccl-ll128-network",
+        "warn",
+        "LL128 forced over a network gave wrong sums, although each host has NVLink.",
+        "NVIDIA/nccl#831 (TCP, A100), #2053 (GH200)",
+        _ll128_network,
+    ),
+    Rule(
+        "env-nearly-known",
+        "inform",
+        "A name that nobody reads changes nothing, without a word.",
+        "NERSC/podman-hpc#136: the first letter was lost",
+        _nearly_known,
     ),
     Rule(
         "nccl-debug-quiet",

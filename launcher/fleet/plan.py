@@ -170,7 +170,7 @@ def _service_changes(
     loaded: Mapping[str, Any],
     files: Mapping[str, Mapping[str, Any]],
     release: Release,
-    commands: Sequence[Sequence[str]],
+    commands: Sequence[Sequence[Sequence[str]]],
 ) -> list[Change]:
     changes: list[Change] = []
     if loaded["UnitFileState"] != "enabled":
@@ -181,7 +181,7 @@ def _service_changes(
         shown = {"environment file": (", ".join(e[0] for e in loaded["EnvironmentFiles"]), release.env_file.path)}
         for name, wanted in zip(("ExecStart", "ExecStartPost"), commands, strict=True):
             is_ = "; ".join(shlex.join(entry[1]) for entry in loaded[name])
-            shown[f"{name}="] = (is_, shlex.join(wanted))
+            shown[f"{name}="] = (is_, "; ".join(map(shlex.join, wanted)))
         changes += [
             Change("service", f"{name} as loaded", is_ or None, "as in the unit file")
             for name, (is_, should) in shown.items()

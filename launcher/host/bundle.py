@@ -15,7 +15,18 @@ if TYPE_CHECKING:
 
 #: In order of dependence: a module imports only from those before it.
 _MODULES = (
-    *("knowledge", "manifest", "processes", "evidence", "credentials", "ports", "systemd", "nccl_log", "library"),
+    *(
+        "knowledge",
+        "manifest",
+        "processes",
+        "evidence",
+        "credentials",
+        "ports",
+        "systemd",
+        "journal",
+        "nccl_log",
+        "library",
+    ),
     *("guard", "wait"),
     *("files", "neighbours", "needs", "facts", "probe", "apply", "main"),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.host import bundle
 from launcher.paths import data_dir
 from launcher.render.release import ETC, UNITS, File, Release
-from launcher.render.unit import AGENT_PATH, guard_words, wait_words
+from launcher.render.unit import AGENT_PATH, account_words, guard_words, wait_words
 
 if TYPE_CHECKING:
     from launcher.host.secret_values import SecretValues
@@ -61,12 +61,12 @@ def apply_request(release: Release, deployment: Deployment, secrets: SecretValue
     }
 
 
-def loaded_commands(release: Release, deployment: Deployment) -> list[list[str]]:
+def loaded_commands(release: Release, deployment: Deployment) -> list[list[list[str]]]:
     """Return ``ExecStart=`` and ``ExecStartPost=`` as the manager shows them: before variables are put in."""
     python, manifest = deployment.target.python, release.manifest.path
     return [
-        [*guard_words(python, manifest), *(word.replace("$", "$$") for word in release.argv)],
-        wait_words(python, manifest, deployment.unit.start_timeout),
+        [[*guard_words(python, manifest), *(word.replace("$", "$$") for word in release.argv)]],
+        [wait_words(python, manifest, deployment.unit.start_timeout), account_words(python, manifest)],
     ]
 
 

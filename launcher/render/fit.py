@@ -25,7 +25,7 @@ def problems(deployment: Deployment) -> list[str]:
     gpus = len(deployment.engine.gpus)
     if gpus and degree > gpus:
         found.append(f"{label} is more than the {gpus} GPUs of engine.gpus")
-    elif hw.gpu_count and degree > hw.gpu_count:
+    elif hw.gpu_count and degree > hw.gpu_count * _nodes(deployment):
         found.append(f"{label} is more than the {hw.gpu_count} GPUs of hw={hw.name}")
     beyond = [g for g in deployment.engine.gpus if not g.isdigit() or (hw.gpu_count and int(g) >= hw.gpu_count)]
     if beyond:
@@ -40,3 +40,9 @@ def problems(deployment: Deployment) -> list[str]:
     if model.kv_heads and model.kv_heads % degree and degree % model.kv_heads:
         found.append(f"{label} and the {model.kv_heads} key-value heads of {model.name} do not divide one another")
     return found
+
+
+def _nodes(deployment: Deployment) -> int:
+    """Return over how many hosts the engine is told to spread itself (``--nnodes`` of both engines)."""
+    value = str(deployment.engine.args.get("nnodes") or "1")
+    return int(value) if value.isdigit() else 1

@@ -79,6 +79,11 @@ def wait_words(python: str, manifest: str, start_timeout: int) -> list[str]:
     return [python, "-I", "-X", "utf8", AGENT_PATH, "wait", manifest, "--pid", "${MAINPID}", "--deadline", deadline]
 
 
+def account_words(python: str, manifest: str) -> list[str]:
+    """Return the words of the second ``ExecStartPost=``, which runs as root to read the journal."""
+    return [python, "-I", "-X", "utf8", AGENT_PATH, "account", manifest]
+
+
 def unit_text(deployment: Deployment, digest: str, argv: Sequence[str], settings: Mapping[str, str]) -> str:
     """Return the text of the unit file."""
     python = encode.plain_path("target.python", deployment.target.python)
@@ -94,6 +99,7 @@ def unit_text(deployment: Deployment, digest: str, argv: Sequence[str], settings
             folder=folder,
             guard=" ".join(guard_words(python, f"{folder}/{digest}.json")),
             wait=" ".join(wait_words(python, f"{folder}/{digest}.json", deployment.unit.start_timeout)),
+            account=" ".join(account_words(python, f"{folder}/{digest}.json")),
             argv=argv,
             mounts=mounts,
             refused=REFUSED,

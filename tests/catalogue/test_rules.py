@@ -35,7 +35,51 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "nccl-p2p-level-void": (["nccl.p2p_level=SYS", "nccl.p2p_disable=1"], ["nccl.p2p_level=SYS", "nccl.p2p_disable=0"]),
     "nccl-p2p-iommu": ([PCIE, "nccl.p2p_level=SYS"], [NVLINK, "nccl.p2p_level=SYS"]),
-    "nccl-channels-limit": (["nccl.max_nchannels=32"], ["nccl.max_nchannels=2"]),
+    "nccl-channels-limit": (["nccl.max_nchannels=32"], ["nccl.max_nchannels=2", "nccl.min_nchannels=2"]),
+    "nccl-channels-cap": (
+        ["nccl.max_nchannels=64", "engine.nccl_version=2.21.5"],
+        ["nccl.max_nchannels=64", "engine.nccl_version=2.28.9"],
+    ),
+    "nccl-nvls-alone": (["nccl.algo=NVLS"], ["nccl.algo='Ring,NVLS'"]),
+    "nccl-chunk-size": (["nccl.chunk_size=1MiB"], ["nccl.chunk_size=512KiB"]),
+    "nccl-buffsize-odd": (["nccl.buffsize=1000000"], ["nccl.buffsize=1MiB"]),
+    "nccl-ll128-buffsize": (["nccl.ll128_buffsize=123000"], ["nccl.ll128_buffsize=122880"]),
+    "nccl-p2p-off-nvlink": ([NVLINK, "nccl.p2p_disable=1"], [PCIE, "nccl.p2p_disable=1"]),
+    "nccl-ib-timeout-short": (["nccl.ib_timeout=2"], ["nccl.ib_timeout=22"]),
+    "nccl-mnnvl-off": (
+        ["+hw=gb200x4", "engine.tensor_parallel=4", "nccl.cumem_enable=0"],
+        ["+hw=gb200x4", "engine.tensor_parallel=4", "nccl.cumem_enable=1"],
+    ),
+    "nccl-level-words": (
+        ["nccl.p2p_level=NVL", "engine.nccl_version=2.5.6"],
+        ["nccl.p2p_level=NVL", "engine.nccl_version=2.28.9"],
+    ),
+    "nccl-ll128-network": ([NVLINK, "nccl.proto=LL128", "nccl.ib_disable=1"], [NVLINK, "nccl.proto=LL128"]),
+    "env-nearly-known": (["env.CUDA_VISIBLE_DEVICE=0"], ["env.MY_OWN_NAME=1"]),
+    "vllm-expandable-segments": (
+        ["engine=vllm", NVLINK, "env.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"],
+        ["engine=vllm", PCIE, "env.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"],
+    ),
+    "vllm-symmetric-graphs": (
+        ["engine=vllm", "env.VLLM_USE_NCCL_SYMM_MEM=1"],
+        ["engine=vllm", "env.VLLM_USE_NCCL_SYMM_MEM=1", "engine.args.enforce_eager=true"],
+    ),
+    "sglang-symmetric-contexts": (
+        [SYMMETRIC, "engine.args.dcp_size=4", "engine.nccl_version=2.29.7"],
+        [SYMMETRIC, "engine.args.dcp_size=4", "engine.nccl_version=2.30.7"],
+    ),
+    "vllm-two-blackwells": (
+        ["engine=vllm", "+hw=rtx5090x8", "engine.tensor_parallel=2"],
+        ["engine=vllm", "+hw=rtx5090x8", "engine.tensor_parallel=4"],
+    ),
+    "sglang-draft-tree": (
+        ["+spec=eagle3_2step", "spec.topk=4", "spec.draft_tokens=8", "env.SGLANG_ENABLE_SPEC_V2=1"],
+        ["+spec=eagle3_2step", "env.SGLANG_ENABLE_SPEC_V2=1"],
+    ),
+    "vllm-batch-invariant-231": (
+        ["engine=vllm", "engine.version=0.25.0", "engine.nccl_version=2.31.2", "env.VLLM_BATCH_INVARIANT=1"],
+        ["engine=vllm", "engine.version=0.33.0", "engine.nccl_version=2.31.2", "env.VLLM_BATCH_INVARIANT=1"],
+    ),
     "nccl-version": (
         ["nccl.allgatherv_enable=1", "engine.nccl_version=2.28.9"],
         ["nccl.allgatherv_enable=1", "engine.nccl_version=2.30.7"],

@@ -29,9 +29,10 @@ ROWS = list(csv.DictReader(Path(__file__).with_name("threads.csv").read_text(enc
 #: The engine preset's own flag, which no thread sets. The rule about it has a row of its own.
 PRESET = "engine.args.num_continuous_decode_steps"
 
-#: Wrong ones named, wrong ones missed, right ones refused or warned of: counted over ``threads.csv``, to be changed
+#: Wrong ones named, wrong ones missed, right ones refused or warned of. Before nineteen rules were made from these very
+#: threads it was 11, 21 and 6: an independent count needs new threads. Counted over ``threads.csv``, to be changed
 #: with it.
-HITS, MISSES, FALSE_ALARMS = 11, 21, 6
+HITS, MISSES, FALSE_ALARMS = 30, 2, 3
 
 
 def judge(words: str) -> tuple[dict[str, str], str]:

@@ -41,6 +41,7 @@ def test_nccls_own_account_stands_beside_the_proof(launch: Launch, host: FleetHo
     done = launch("up", *REFERENCE, "--yes")
     assert "NCCL 2.28.9 took 6 variables by its own log" in done.stdout
     record = json.loads(launch("up", *REFERENCE, "--json").stdout)
+    assert "launch: NCCL 2.28.9 by its own log: 6 proved, 0 contradicted" in journal(host)
     account = record["deployments"][0]["hosts"][0]["proof"]["nccl"]
     assert set(account["proved"]) == set(TUNED)
     assert account["contradicted"] == []
