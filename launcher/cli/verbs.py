@@ -92,9 +92,13 @@ def explain(line: CommandLine) -> int:
     from launcher.cli.explain import explanation
 
     if not line.names:
-        raise ConfigError("explain takes a key: launch explain nccl.algo +hw=rtx6000x8")
-    *names, key = line.names
-    (item,) = prepare(line.with_names(*names[:1]), judge=False)
+        raise ConfigError(
+            "explain takes a key: launch explain nccl.algo +hw=rtx6000x8, or launch explain nccl.algo NAME"
+        )
+    key, *names = line.names
+    if len(names) > 1:
+        raise ConfigError("explain takes one key and one deployment")
+    (item,) = prepare(line.with_names(*names), judge=False)
     told = explanation(item.composition, item.release, item.findings, key)
     print(json.dumps(told, indent=1) if line.json else show.explanation(told))
     return 0

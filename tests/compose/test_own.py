@@ -138,6 +138,9 @@ def test_init_writes_what_then_plans(
     assert "is there already" in capsys.readouterr().err
     assert main(["init", "Prod!"]) == 2
     assert main(["render", "all", "--json"]) == 0
+    capsys.readouterr()
+    assert main(["explain", "name", "prod"]) == 0
+    assert "set by conf/deployment/prod.yaml" in capsys.readouterr().out
 
 
 EXPLAINED = {
