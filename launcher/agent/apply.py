@@ -56,6 +56,8 @@ def apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
             return _apply(request, emit)
     except BlockingIOError:
         return _refused(f"another launch is changing this host ({_LOCK})", outcome="locked")
+    except systemd.SystemdError as error:
+        return _refused(f"systemd does not answer: {error}")
 
 
 @contextmanager
@@ -97,10 +99,19 @@ def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
         proof = _prove(request)
     except _FAILURES as error:
         evidence = list(getattr(error, "lines", [])) or failed_start(unit, begin, request["needs"]["log_file"])
+        hidden = [text for text in (*old_secrets.values(), *(e["text"] for e in request["secrets"])) if text]
+        evidence = [_without(line, hidden) for line in evidence]
         emit("putting back what was there before")
-        _put_secrets_back(request, old_secrets)
-        return {**_put_back(request, old, before, emit), "message": str(error), "evidence": evidence}
+        back = _put_back(request, old, old_secrets, before, emit)
+        return {**back, "message": _without(str(error), hidden), "evidence": evidence}
     return {"outcome": "done", "message": "", "evidence": [], "proof": proof}
+
+
+def _without(line: str, secrets: List[str]) -> str:
+    """Return a line without secrets: a server that dies may have logged its own."""
+    for secret in secrets:
+        line = line.replace(secret, "***")
+    return line
 
 
 def _stage(request: Dict[str, Any]) -> None:
@@ -236,17 +247,22 @@ def _put_secrets_back(request: Dict[str, Any], old: Dict[str, Optional[str]]) ->
             files.write({**entry, "text": text})
 
 
-def _put_back(request: Dict[str, Any], old: Optional[str], before: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
+def _put_back(
+    request: Dict[str, Any], old: Optional[str], secrets: Dict[str, Optional[str]], before: Dict[str, Any], emit: Emit
+) -> Dict[str, Any]:
     """Restore the unit that was there, whether it starts at boot, and its server if it has been stopped."""
     unit, unit_file, needs = request["unit"], request["files"][-1], request["needs"]
-    untouched = systemd.properties(unit)["InvocationID"] == before["InvocationID"]
+    untouched = False
     try:
+        untouched = systemd.properties(unit)["InvocationID"] == before["InvocationID"]
         if old is None:
             systemd.systemctl("disable", "--now", unit)
             files.remove(unit_file["path"])
             systemd.systemctl("daemon-reload")
+            _put_secrets_back(request, secrets)
             return {"outcome": "rolled back", "serves": "nothing; there was no such server before"}
         files.write({**unit_file, "text": old})
+        _put_secrets_back(request, secrets)
         if before["UnitFileState"] != "enabled":
             systemd.systemctl("disable", unit)
         systemd.systemctl("daemon-reload")

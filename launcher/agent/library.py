@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from typing import Any, Dict, Iterable, List
+import subprocess
+import time
+from typing import Any, Dict, Iterable, Iterator, List
 
 from . import knowledge, nccl_log, systemd
 from .journal import say
 from .manifest import ManifestError, load
 
+#: A start has some 200 lines of NCCL among a few thousand of the engine.
+_LINES, _SECONDS = 20_000, 3
 _CAUSE = re.compile(r"\b\w*(Error|Exception)\b: \S|NCCL WARN|: error: |out of memory", re.IGNORECASE)
 
 
@@ -26,11 +31,9 @@ def account(unit: str, invocation: str, manifest: Dict[str, Any]) -> Dict[str, A
         server's output is not in the journal, or NCCL_DEBUG keeps it quiet.
     """
     argv = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit, f"_SYSTEMD_INVOCATION_ID={invocation}"]
-    try:
-        systemd.command(["journalctl", "--sync"])
-        log = nccl_log.read(systemd.command(argv, timeout=120).splitlines())
-    except systemd.SystemdError:
-        return {"proved": [], "contradicted": [], "silent": [], "versions": []}
+    with contextlib.suppress(systemd.SystemdError):  # what is written already will do
+        systemd.command(["journalctl", "--sync"], timeout=_SECONDS)
+    log = nccl_log.read(_first_lines(argv))
     wanted = {name: value for name, value in manifest["env"].items() if name.startswith("NCCL_")}
     found = nccl_log.verdicts(log, wanted, knowledge.EVIDENCE)
     return {
@@ -39,6 +42,18 @@ def account(unit: str, invocation: str, manifest: Dict[str, Any]) -> Dict[str, A
         "silent": sorted(name for name, verdict in found.items() if verdict.word == "silent"),
         "versions": sorted(log.versions),
     }
+
+
+def _first_lines(argv: List[str]) -> Iterator[str]:
+    """Yield the begin of a command's output: NCCL speaks at the start, requests of weeks may follow."""
+    deadline = time.monotonic() + _SECONDS
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None  # noqa: S101 - asked for above
+        for number, line in enumerate(process.stdout):
+            if number > _LINES or time.monotonic() > deadline:
+                break
+            yield line.decode("utf-8", "replace")
+        process.kill()
 
 
 def tell(path: str) -> int:

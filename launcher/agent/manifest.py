@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional
 
 from . import knowledge
 
@@ -73,7 +73,13 @@ def load(path: str) -> Dict[str, Any]:
     return manifest
 
 
-def compare(env: Mapping[str, str], manifest: Mapping[str, Any], *, cut: bool = False) -> List[str]:
+def compare(
+    env: Mapping[str, str],
+    manifest: Mapping[str, Any],
+    *,
+    cut: bool = False,
+    also: "Mapping[str, Optional[List[str]]] | None" = None,
+) -> List[str]:
     """Return how an environment contradicts a manifest, one line a variable.
 
     Values are told of variables that the catalogue knows; of any other it could be a secret.
@@ -82,16 +88,22 @@ def compare(env: Mapping[str, str], manifest: Mapping[str, Any], *, cut: bool = 
         env: of a process.
         manifest: what it should carry.
         cut: the block was overwritten by a renamed process, so absent names are unknown.
+        also: values beside the release's that the engine itself is known to write, by name; never of NCCL's.
     """
     problems: List[str] = []
     for name, wanted in sorted(manifest["env"].items()):
         if name not in env:
             if not cut:
                 problems.append(f"{name} is missing" + (f" (should be {_short(wanted)})" if known(name) else ""))
-        elif env[name] != wanted:
+        elif env[name] != wanted and not (not name.startswith("NCCL_") and _by_engine(env[name], name, also or {})):
             values = f"is {_short(env[name])} (should be {_short(wanted)})"
             problems.append(f"{name} {values if known(name) else 'has another value'}")
     return problems
+
+
+def _by_engine(value: str, name: str, also: Mapping[str, Optional[List[str]]]) -> bool:
+    allowed = also.get(name, [])
+    return allowed is None or value in allowed
 
 
 def known(name: str) -> bool:

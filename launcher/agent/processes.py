@@ -120,7 +120,7 @@ def contradictions(process: Process, manifest: Mapping[str, Any]) -> List[str]:
     """
     if process.env is None:
         return []
-    found = compare(process.env, manifest, cut=process.cut)
+    found = compare(process.env, manifest, cut=process.cut, also=knowledge.ADDITIONS.get(manifest["engine"], {}))
     secrets = manifest.get("secrets", {}).get("env", [])
     found += [f"the secret {name} is missing" for name in secrets if name not in process.env and not process.cut]
     refused, _ = knowledge.extras(process.env, manifest, own=True)

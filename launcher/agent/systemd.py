@@ -54,7 +54,10 @@ def unit_path(unit: str) -> str:
 def properties(unit: str) -> Dict[str, Any]:
     """Return the chosen properties of a unit as loaded, in one call."""
     text = command(["busctl", "--json=short", "call", _MANAGER[0], unit_path(unit), *_GET_ALL])
-    data = json.loads(text)["data"][0]
+    try:
+        data = json.loads(text)["data"][0]
+    except (ValueError, LookupError, TypeError) as error:
+        raise SystemdError(f"busctl answers nothing readable for {unit}: {text[:200]}") from error
     result = {name: data[name]["data"] for name in PROPERTIES if name in data}
     result["InvocationID"] = bytes(result.get("InvocationID", [])).hex()
     return result

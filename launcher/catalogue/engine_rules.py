@@ -27,11 +27,15 @@ def _variables(d: Deployment) -> dict[str, tuple[str, str]]:
     return found | {name: (f"env.{name}", value) for name, value in d.env.items()}
 
 
+#: How the table says that a variable is written in any case (column ``when``).
+_ALWAYS = ("forced", "forced at import")
+
+
 def _forced(d: Deployment) -> Iterator[str]:
     given = _variables(d)
     version = nccl.version_of(d.engine.version)
     for row in environment.rows("engine_additions.csv"):
-        if row["engine"] != d.engine.name or row["when"] != "forced" or row["value"] == environment.ANY:
+        if row["engine"] != d.engine.name or row["when"] not in _ALWAYS or row["value"] == environment.ANY:
             continue
         since, until = nccl.version_of(row["since"]), nccl.version_of(row["until"])
         if (row["until"] and not version) or (version and (version < since or (until and version > until))):

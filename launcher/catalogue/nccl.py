@@ -202,12 +202,15 @@ def version_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
-def per_collective(value: str) -> str:
+def per_collective(value: str, version: str = "") -> str:
     """Return NCCL_ALGO so that every collective keeps an algorithm.
 
     Only all-reduce has a tree: from 2.24 a bare ``Tree`` makes the others fail, and from 2.31 a value without a
-    leading list clears every function that it does not name (NCCL source; NCCL 2.28.9, run).
+    leading list clears every function that it does not name (NCCL source; NCCL 2.28.9, run). Before 2.24 there are
+    plain lists only, and a bare ``Tree`` is harmless.
     """
+    if version and version_of(version) < (2, 24):
+        return value
     if value.lower() == "tree":
         return f"Ring,Tree;allreduce:{value}"
     return f"Ring,Tree;{value}" if ":" in value.split(";")[0] else value

@@ -23,10 +23,30 @@ def _number(d: Deployment, key: str) -> int:
     return int(value) if value.lstrip("-").isdigit() else 0
 
 
+def _lists(d: Deployment, key: str) -> list[list[str]]:
+    """Return the lists of an ALGO or PROTO expression that name what is on; a caret's names what is off."""
+    entries = [entry.split(":")[-1] for entry in d.nccl.get(key, "").lower().split(";")]
+    return [entry.split(",") for entry in entries if entry and not entry.startswith("^")]
+
+
+def _has_ll128(d: Deployment) -> bool:
+    """Return whether NCCL_PROTO leaves LL128 on: named, or not named behind a caret, which overrides NCCL's check."""
+    value = d.nccl.get("proto", "").lower()
+    excluded = [entry.split(":")[-1][1:].split(",") for entry in value.split(";") if entry.split(":")[-1][:1] == "^"]
+    return any("ll128" in words for words in _lists(d, "proto")) or any("ll128" not in words for words in excluded)
+
+
 def _bare_tree(d: Deployment) -> Iterator[str]:
     value = d.nccl.get("algo", "")
-    if value.lower() == "tree":
-        yield f"nccl.algo={value} is rendered as NCCL_ALGO={nccl.per_collective(value)}."
+    rendered = nccl.per_collective(value, d.engine.nccl_version)
+    if value.lower() == "tree" and rendered != value and "NCCL_ALGO" not in d.env:
+        yield f"nccl.algo={value} is rendered as NCCL_ALGO={rendered}."
+
+
+def _raw_tree(d: Deployment) -> Iterator[str]:
+    value = d.env.get("NCCL_ALGO", "")
+    if value.lower() == "tree" and nccl.per_collective(value, d.engine.nccl_version) != value:
+        yield f"env.NCCL_ALGO={value} reaches NCCL as it is: set nccl.algo={value}, which is completed."
 
 
 def _prefix_only(d: Deployment) -> Iterator[str]:
@@ -36,10 +56,7 @@ def _prefix_only(d: Deployment) -> Iterator[str]:
 
 
 def _ll128(d: Deployment) -> Iterator[str]:
-    protocols = {
-        word.lower() for entry in d.nccl.get("proto", "").split(";") for word in entry.split(":")[-1].split(",")
-    }
-    if "ll128" in protocols and d.hw.interconnect == "pcie":
+    if _has_ll128(d) and d.hw.interconnect == "pcie":
         yield f"nccl.proto={d.nccl['proto']} on hw={d.hw.name}, which has no NVLink: set nccl.proto=LL or Simple."
 
 
@@ -141,8 +158,7 @@ def _channel_cap(d: Deployment) -> Iterator[str]:
 
 
 def _nvls_only(d: Deployment) -> Iterator[str]:
-    lists = [entry.split(":")[-1].split(",") for entry in d.nccl.get("algo", "").lower().split(";") if entry]
-    if any(words and set(words) <= {"nvls", "nvlstree"} for words in lists):
+    if any(words and set(words) <= {"nvls", "nvlstree"} for words in _lists(d, "algo")):
         yield f"nccl.algo={d.nccl['algo']}: name Ring or Tree beside NVLS."
 
 
@@ -194,7 +210,7 @@ def _level_words(d: Deployment) -> Iterator[str]:
 
 def _ll128_network(d: Deployment) -> Iterator[str]:
     several = any(k in ("nnodes", "node_rank") and v for k, v in d.engine.args.items())
-    if "ll128" in d.nccl.get("proto", "").lower().split(",") and (several or d.nccl.get("ib_disable") == "1"):
+    if _has_ll128(d) and (several or d.nccl.get("ib_disable") == "1"):
         yield f"nccl.proto={d.nccl['proto']} also holds between hosts."
 
 
@@ -215,6 +231,14 @@ RULES = (
         " start with a message that blames memory.",
         f"{_RUNS}: 'no algorithm/protocol available for function AllGather'; NVIDIA/nccl#317",
         _bare_tree,
+    ),
+    Rule(
+        "nccl-bare-tree-raw",
+        "refuse",
+        "From NCCL 2.24 a bare Tree leaves all-gather and broadcast without an algorithm: both engines die at their"
+        " start.",
+        f"{_RUNS}: 'no algorithm/protocol available for function AllGather'",
+        _raw_tree,
     ),
     Rule(
         "nccl-algo-prefix-only",

@@ -6,10 +6,12 @@ A rule refuses only what is known to happen from a source line, a log or a run; 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from launcher.catalogue import nccl
 from launcher.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -66,11 +68,22 @@ def check(deployment: Deployment) -> tuple[Finding, ...]:
         ConfigError: ``allow`` names a rule that does not exist, or one that refuses nothing.
     """
     _check_allowed(deployment.allow)
+    deployment = _with_variables(deployment)
     return tuple(
         Finding(rule.id, rule.severity, text, rule.explanation, rule.source, allowed=rule.id in deployment.allow)
         for rule in all_rules()
         for text in rule.find(deployment)
     )
+
+
+def _with_variables(deployment: Deployment) -> Deployment:
+    """Return the deployment with NCCL variables of ``env`` among those of ``nccl``: the rules hold for both."""
+    nccl_map = dict(deployment.nccl)
+    for name, value in deployment.env.items():
+        key = name.removeprefix("NCCL_").lower()
+        if name.startswith("NCCL_") and key in nccl.variables():
+            nccl_map.setdefault(key, value)
+    return dataclasses.replace(deployment, nccl=nccl_map)
 
 
 def refusals(findings: Sequence[Finding]) -> list[str]:

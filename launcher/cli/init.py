@@ -51,6 +51,9 @@ target:
 env: {{}}
 """
 
+#: Words that mean something else where the name of a deployment stands.
+_TAKEN = ("all", "on", "off", "yes", "no", "true", "false", "null", "none", "nan", "inf")
+
 
 def write_folder(name: str, layers: Layers) -> list[Path]:
     """Write ``conf/deployment/NAME.yaml`` below the current folder.
@@ -59,8 +62,8 @@ def write_folder(name: str, layers: Layers) -> list[Path]:
         ConfigError: the name cannot name a unit, or the file is there already.
         LaunchError: it cannot be written.
     """
-    if not re.fullmatch(r"[a-z0-9_.]{1,64}", name):
-        raise ConfigError(f"init {name!r}: a name is of a-z, 0-9, '_' and '.'")
+    if not re.fullmatch(r"[a-z][a-z0-9_.]{0,63}", name) or name in _TAKEN:
+        raise ConfigError(f"init {name!r}: a name is a word of a-z, 0-9, '_' and '.', a letter first")
     path = Path("conf") / "deployment" / f"{name}.yaml"
     text = _DEPLOYMENT.format(name=name, hw=", ".join(layers.options("hw")), spec=", ".join(layers.options("spec")))
     try:

@@ -42,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(130)  # threads that still wait for hosts would hold a normal exit for minutes
+    except PermissionError as error:
+        print(f"launch: {error.filename}: permission denied", file=sys.stderr)
+        return 1
     except OSError as error:
         if error.filename is not None or error.errno not in {errno.EPIPE, errno.ENOSPC, errno.EIO}:
             raise

@@ -123,13 +123,15 @@ def write(item: Prepared) -> Path:
         LaunchError: the folder cannot be written.
     """
     out = item.deployment.target.out
-    folder = Path(out).expanduser() / item.release.name / item.release.digest
     try:
+        folder = Path(out).expanduser() / item.release.name / item.release.digest
         folder.mkdir(parents=True, exist_ok=True)
         for file in item.release.files:
             path = folder / Path(file.path).name
             path.touch(mode=file.mode)
             path.write_text(file.text, encoding="utf-8")
+    except RuntimeError as error:
+        raise LaunchError(f"target.out={out}: {error}") from error
     except OSError as error:
         raise LaunchError(f"target.out={out}: cannot write {error.filename}: {error.strerror}") from error
     return folder

@@ -98,7 +98,9 @@ def explain(line: CommandLine) -> int:
     key, *names = line.names
     if len(names) > 1:
         raise ConfigError("explain takes one key and one deployment")
-    (item,) = prepare(line.with_names(*names), judge=False)
+    item, *others = prepare(line.with_names(*names), judge=False)
+    if others:
+        raise ConfigError("explain takes one key and one deployment")
     told = explanation(item.composition, item.release, item.findings, key)
     print(json.dumps(told, indent=1) if line.json else show.explanation(told))
     return 0

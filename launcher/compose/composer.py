@@ -15,13 +15,14 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException, MissingConfigException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher.compose import overrides as ov
 from launcher.compose.convert import to_deployment
-from launcher.compose.sources import Sources, chosen_files, listed_groups
+from launcher.compose.sources import Sources, files_of, listed_groups
 from launcher.compose.written import keep_as_written
 from launcher.errors import ConfigError, nearest
 from launcher.paths import GROUPS, data_dir
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 _TOP_LEVEL = tuple(f.name for f in dataclasses.fields(Deployment))
 _NAME = re.compile(r"[a-z0-9_.]{1,64}")
-_DEFAULT_GROUPS = frozenset({"nccl", "model", "engine", "target"})
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,10 @@ def _compose(texts: Sequence[str], layers: Layers, environment: Mapping[str, str
     given = ov.read(texts, _TOP_LEVEL)
     _check_options(given, layers)
     try:
-        config = hydra_compose("config", [*_group_lines(given, layers), *given.values], return_hydra_config=True)
+        lines = [*_group_lines(given, layers), *given.values]
+        config = hydra_compose("config", lines, return_hydra_config=True)
         choices = {k: v for k, v in config.hydra.runtime.choices.items() if k in GROUPS}
-        sources = Sources(chosen_files(layers, choices), given.typed)
+        sources = Sources(files_of(layers, _defaults(lines)), given.typed)
         OmegaConf.set_struct(config, value=False)
         # The environment is read from the files themselves: here YAML and OmegaConf would have altered it.
         for key in ("hydra", "env"):
@@ -126,6 +127,17 @@ def _compose(texts: Sequence[str], layers: Layers, environment: Mapping[str, str
     deployment = to_deployment(data, sources.origin)
     _check_name(deployment.name, sources)
     return Composition(deployment, sources, _notes(layers, choices))
+
+
+def _defaults(lines: list[str]) -> list[tuple[str, str]]:
+    """Return file and package of everything that Hydra merged, in its own order, without its own files."""
+    loader = GlobalHydra.instance().config_loader()
+    result = loader.compute_defaults_list(config_name="config", overrides=lines, run_mode=RunMode.RUN)
+    return [
+        (entry.config_path, "" if entry.package in (None, "_global_") else entry.package)
+        for entry in result.defaults
+        if entry.config_path and not entry.config_path.startswith("hydra/") and entry.config_path != "hydra"
+    ]
 
 
 def _check_options(given: ov.Overrides, layers: Layers) -> None:
@@ -145,9 +157,10 @@ def _check_options(given: ov.Overrides, layers: Layers) -> None:
 
 def _group_lines(given: ov.Overrides, layers: Layers) -> list[str]:
     """Return group choices as Hydra wants them: a plus where no defaults list names the group yet."""
-    listed = set(_DEFAULT_GROUPS)
-    for group, option in given.groups:
-        hit = layers.find(f"{group}/{option}") if group == "deployment" else None
+    names = ["config", *(f"{group}/{option}" for group, option in given.groups)]
+    listed: set[str] = set()
+    for name in names:
+        hit = layers.find(name)
         listed |= listed_groups(hit[1]) if hit else set()
     return [f"{'' if group in listed else '+'}{group}={option}" for group, option in given.groups]
 

@@ -63,7 +63,10 @@ def find_layers(config_dirs: Sequence[str], environ: Mapping[str, str], folder: 
     named = [("--config-dir", text) for text in config_dirs]
     named += [(VARIABLE, text) for text in environ.get(VARIABLE, "").split(os.pathsep) if text]
     for origin, text in named:
-        path = (folder / Path(text).expanduser()).resolve()
+        try:
+            path = (folder / Path(text).expanduser()).resolve()
+        except RuntimeError as error:
+            raise ConfigError(f"{origin}={text}: {error}") from error
         if not path.is_dir():
             raise ConfigError(f"{origin}={text}: there is no such folder")
         if not _is_ours(path):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from launcher.compose.sources import shown
 from launcher.errors import ConfigError, nearest
 from launcher.paths import GROUPS
 
@@ -61,7 +62,8 @@ def parse(texts: Sequence[str]) -> list[Override]:
             parsed.append(parser.parse_override(text))
         except HydraException:
             problems.append(
-                f"override {text!r} cannot be read; a value with special characters needs quotes: {quoted(text)}"
+                f"override {shown(text)!r} cannot be read; a value with special characters needs quotes:"
+                f" {quoted(shown(text))}"
                 if "=" in text
                 else f"{text!r} is neither a verb, a deployment's name nor an override KEY=VALUE"
             )
@@ -126,6 +128,7 @@ def _variable(override: Override, line: str) -> str | None:
 
 def _problem(override: Override, line: str, key: str, typed: dict[str, str], top_level: Sequence[str]) -> str:
     first = key.split(".", maxsplit=1)[0]
+    line = shown(line)
     if override.is_sweep_override():
         return f"override {line!r} is a list of values: add -m to try each, or quote it: {quoted(line)}"
     if key in _MAPS and not override.is_delete():
@@ -135,7 +138,7 @@ def _problem(override: Override, line: str, key: str, typed: dict[str, str], top
     if first not in (*GROUPS, *top_level):
         return f"override {line!r}: there is no key or group {first!r}{nearest(first, [*GROUPS, *top_level])}"
     if key in typed:
-        return f"override {line!r} contradicts {typed[key]!r}: give {key!r} once"
+        return f"override {line!r} contradicts {shown(typed[key])!r}: give {key!r} once"
     if key in GROUPS and override.is_delete():
         return f"override {line!r}: a group cannot be removed; choose another option"
     if key in GROUPS and not isinstance(override.value(), str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,12 +12,10 @@ from launcher.errors import ConfigError
 from launcher.paths import GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from launcher.compose.layers import Layers
-
-_GLOBAL = re.compile(r"^#\s*@package\s+_global_\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Sources:
         """Return everything that sets a key, strongest first: overrides, then files."""
         parts = key.split(".")
         prefixes = [".".join(parts[:depth]) for depth in range(len(parts), 0, -1)]
-        typed = [f"override {self.typed[p]!r}" for p in prefixes if p in self.typed and p not in GROUPS]
+        typed = [f"override {shown(self.typed[p])!r}" for p in prefixes if p in self.typed and p not in GROUPS]
         files = [f"{s.label}" for s in reversed(self.files) if _sets(s, key)]
         return typed + files
 
@@ -61,17 +58,18 @@ class Sources:
         """Return the strongest of `origins` as the begin of a message, or ""."""
         return next((f"{origin}: " for origin in self.origins(key)), "")
 
-    def written(self, key: str) -> str | None:
-        """Return a number or switch as its strongest setting wrote it: YAML turns ``1_000`` into 1000."""
-        typed = self.typed.get(key)
-        if typed is not None:
-            return typed.partition("=")[2]
+    def written(self, key: str, value: object) -> str | None:
+        """Return a value as its strongest setting wrote it (YAML turns ``1_000`` into 1000), if that means the same.
+
+        An interpolation does not, for one.
+        """
+        texts = [self.typed[key].partition("=")[2]] if key in self.typed else []
         for source in reversed(self.files):
             inner = _within(key, source.package)
             node = _child(source.root, inner) if inner is not None else None
             if isinstance(node, yaml.ScalarNode):
-                return str(node.value)
-        return None
+                texts.append(str(node.value))
+        return texts[0] if texts and _read(texts[0]) == value else None
 
     def environment(self) -> dict[str, str]:
         """Return the ``env:`` maps of the files, every value exactly as it was written.
@@ -102,26 +100,29 @@ class Sources:
         return result
 
 
-def chosen_files(layers: Layers, choices: Mapping[str, str]) -> tuple[Source, ...]:
+def shown(line: str) -> str:
+    """Return an override as it may be repeated: what was typed for a secret may be the secret."""
+    key, sign, _ = line.partition("=")
+    return f"{key}{sign}…" if key.lstrip("+~").startswith("secrets.") else line
+
+
+def files_of(layers: Layers, defaults: Sequence[tuple[str, str]]) -> tuple[Source, ...]:
     """Return the files of a composition, weakest first.
 
     Args:
         layers: search path.
-        choices: option by group, as Hydra reports them.
+        defaults: file (``GROUP/OPTION``) and package of each, in the order in which Hydra merges them.
 
     Raises:
         ConfigError: a deployment file does not say that it speaks of all groups.
     """
-    names = [("config", "")] + [(f"{g}/{choices[g]}", g) for g in GROUPS if choices.get(g)]
     found: list[Source] = []
-    for name, group in names:
+    for name, package in defaults:
         hit = layers.find(name)
         if hit is None:
             continue
         layer, path = hit
-        text = path.read_text(encoding="utf-8")
-        root = yaml.compose(text, Loader=get_yaml_loader())
-        package = "" if _GLOBAL.search(text) else group
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=get_yaml_loader())
         label = f"{layer.label}/{path.relative_to(layer.path)}"
         if package == "deployment":
             raise ConfigError(f"{label}: its first line must be: # @package _global_")
@@ -136,6 +137,13 @@ def listed_groups(path: Path) -> set[str]:
     items = defaults.value if isinstance(defaults, yaml.SequenceNode) else []
     keys = [key for item in items for key, _ in _entries(item)]
     return {key.lstrip("/").split("@")[0] for key in keys if not key.startswith("override ")}
+
+
+def _read(text: str) -> object:
+    try:
+        return yaml.load(text, Loader=get_yaml_loader())  # noqa: S506 - OmegaConf's own, a safe one
+    except yaml.YAMLError:
+        return None
 
 
 def _sets(source: Source, key: str) -> bool:

@@ -36,12 +36,12 @@ def keep_as_written(data: dict[str, Any], sources: Sources) -> None:
         group, name = key.split(".")
         value = (data.get(group) or {}).get(name) if isinstance(data.get(group), dict) else None
         if isinstance(value, int | float):
-            data[group][name] = sources.written(key) or str(value)
+            data[group][name] = sources.written(key, value) or str(value)
     args = data.get("engine", {}).get("args") if isinstance(data.get("engine"), dict) else None
     if not isinstance(args, dict):
         return
     for key, value in args.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            args[key] = sources.written(f"engine.args.{key}") or value
+            args[key] = sources.written(f"engine.args.{key}", value) or value
     in_files = {key for source in sources.files for key in source.names("engine.args")}
     data["engine"]["args"] = dict(sorted(args.items(), key=lambda item: "" if item[0] in in_files else item[0]))

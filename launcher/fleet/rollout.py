@@ -150,6 +150,8 @@ def change(
             return HostResult(way.host, "failed", before.plan, error.message)
         except AgentBugError as error:
             return HostResult(way.host, "failed", before.plan, _BUG, tuple(str(error).splitlines()))
+        if "outcome" not in answer:
+            return HostResult(way.host, "failed", before.plan, "; ".join(answer.get("problems", ["no outcome"])))
         return HostResult(
             way.host,
             answer["outcome"],

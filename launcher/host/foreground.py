@@ -24,14 +24,14 @@ def environment(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the environment to start the server with, and the settings of the shell that are left out of it.
 
-    A setting that the guard would refuse under systemd is not passed on; everything else of the shell is.
+    A setting that the guard would refuse under systemd is not passed on; everything else of the shell is. Where the
+    configuration names no GPUs, those that a scheduler gave (CUDA_VISIBLE_DEVICES) are kept.
     """
-    prefixes = tuple(known.watched_prefixes())
     own = {name: value for name, value in secrets.items() if not name.startswith(_ARGUMENT)}
     dropped = sorted(
         name
         for name in base
-        if name not in release.env and name not in own and (name in known.settings() or name.startswith(prefixes))
+        if name not in release.env and name not in own and name in known.settings() and name != "CUDA_VISIBLE_DEVICES"
     )
     kept = {name: value for name, value in base.items() if name not in dropped}
     return {**kept, **release.env, **own}, dropped

@@ -64,7 +64,7 @@ def read(deployment: Deployment) -> SecretValues:
         kind, _, rest = source.partition(":")
         try:
             text = (_from_file if kind == "file" else _from_command)(rest)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
             problems.append(f"{key}={source}: {_reason(error)}")
             continue
         text = text.rstrip("\n")

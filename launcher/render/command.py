@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from launcher.catalogue import engines
 from launcher.errors import RenderError
 from launcher.render import encode
 
@@ -174,6 +175,9 @@ def _needed(d: Deployment, name: str) -> int:
 def _extra(d: Deployment) -> list[str]:
     words: list[str] = []
     for key, value in d.engine.args.items():
+        negative = f"--no-{_flag(key)[2:]}"
+        if value is False and negative in engines.names(d.engine.name):
+            words.append(negative)
         if value is None or value is False:
             continue
         words.append(_flag(key))

@@ -25,6 +25,8 @@ _SYSTEMDS = frozenset(
         "SYSTEMD_EXEC_PID",
     )
 )
+#: What a variable of such a name holds when it is a switch, as HF_HUB_DISABLE_IMPLICIT_TOKEN.
+_SWITCHES = ("", "0", "1", "true", "false", "yes", "no", "on", "off")
 _SECRET_ENDS = ("_TOKEN", "_API_KEY", "_PASSWORD", "_SECRET", "_SECRET_KEY", "_ACCESS_KEY")
 
 
@@ -36,7 +38,7 @@ def environment(deployment: Deployment) -> dict[str, str]:
     """
     from_nccl = {f"NCCL_{key.upper()}": value for key, value in deployment.nccl.items()}
     if "NCCL_ALGO" in from_nccl and "nccl-bare-tree" not in deployment.allow:
-        from_nccl["NCCL_ALGO"] = nccl.per_collective(from_nccl["NCCL_ALGO"])
+        from_nccl["NCCL_ALGO"] = nccl.per_collective(from_nccl["NCCL_ALGO"], deployment.engine.nccl_version)
     from_spec = {"EAGLE3_PROFILE": "1"} if deployment.spec.profile else {}
     from_gpus = {"CUDA_VISIBLE_DEVICES": ",".join(deployment.engine.gpus)} if deployment.engine.gpus else {}
     problems = [
@@ -62,7 +64,7 @@ def environment(deployment: Deployment) -> dict[str, str]:
     problems += [
         f"env.{name} looks like a secret: set secrets.env.{name}=file:PATH instead, it would be shown in clear"
         for name, value in deployment.env.items()
-        if name.endswith(_SECRET_ENDS) and value
+        if name.endswith(_SECRET_ENDS) and value.lower() not in _SWITCHES
     ]
     problems += [
         f"secrets.env.{name} is set in clear as well: take it out of there"

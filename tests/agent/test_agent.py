@@ -246,6 +246,13 @@ def test_values_are_told_of_known_names_only() -> None:
     assert "HF_TOKEN has another value" in said
 
 
+def test_what_the_engine_writes_itself_is_no_contradiction_but_for_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(knowledge, "ADDITIONS", {"sglang": {"T": ["1"], "NCCL_T": ["1"], "U": None}})
+    wanted = {"engine": "sglang", "env": {"T": "8", "NCCL_T": "8", "U": "8"}}
+    worker = processes.Process(2, b"", "w", {"T": "1", "NCCL_T": "1", "U": "7"}, cut=False)
+    assert [line.split()[0] for line in processes.contradictions(worker, wanted)] == ["NCCL_T"]
+
+
 MARKS = {"mine": ({}, 0), "another process": ({"pid": 8}, 1), "an older start": ({"invocation": "x"}, 1)}
 
 

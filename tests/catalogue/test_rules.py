@@ -21,8 +21,9 @@ ALLOWED = "allow=[nccl-bare-tree]"
 #: Rule: a configuration that it hits, and one beside it that it must leave alone.
 CASES: dict[str, tuple[list[str], list[str]]] = {
     "nccl-bare-tree": (["nccl.algo=Tree"], ["nccl.algo='Ring,Tree;allreduce:Tree'"]),
+    "nccl-bare-tree-raw": (["env.NCCL_ALGO=Tree"], ["env.NCCL_ALGO=Tree", "engine.nccl_version=2.21.5"]),
     "nccl-algo-prefix-only": (["nccl.algo='allreduce:Tree'"], ["nccl.algo='Ring;allreduce:Tree'"]),
-    "nccl-ll128-pcie": ([PCIE, "nccl.proto='LL,LL128'"], [NVLINK, "nccl.proto=LL128"]),
+    "nccl-ll128-pcie": ([PCIE, "nccl.proto='LL,LL128'"], [PCIE, "nccl.proto='^LL,LL128'"]),
     "nccl-min-above-max-channels": (
         ["nccl.min_nchannels=16", "nccl.max_nchannels=2"],
         ["nccl.min_nchannels=2", "nccl.max_nchannels=2"],
@@ -163,6 +164,7 @@ TREES = {
     "prefix only": ("'allreduce:Tree'", [], "Ring,Tree;allreduce:Tree"),
     "whole": ("'Ring;allreduce:Tree'", [], "Ring;allreduce:Tree"),
     "ring": ("Ring", [], "Ring"),
+    "before 2.24": ("Tree", ["engine.nccl_version=2.21.5"], "Tree"),
 }
 
 

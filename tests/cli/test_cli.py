@@ -205,6 +205,33 @@ def test_run_becomes_the_server(engine: Path) -> None:
     assert "NCCL_P2P_DISABLE of this shell is not passed on" in err
 
 
+def test_what_was_typed_for_a_secret_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["secrets.env.HF_TOKEN=hf_REAL"], ["secrets.env.A=hf_REAL,x"], ["secrets.env.A=^hf_REAL"]):
+        assert main(["plan", *words]) == 2
+        assert "hf_REAL" not in capsys.readouterr().err
+
+
+def test_a_switch_with_token_in_its_name_is_no_secret() -> None:
+    assert main(["plan", "-e", "HF_HUB_DISABLE_IMPLICIT_TOKEN=1"]) == 0
+
+
+def test_false_switches_off_what_is_on_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--json", "engine=vllm", "engine.args.enable_prefix_caching=false"]) == 0
+    assert "--no-enable-prefix-caching" in json.loads(capsys.readouterr().out)[0]["argv"]
+
+
+def test_run_keeps_the_gpus_that_a_scheduler_gave(engine: Path) -> None:
+    process = launch("run", f"engine.python={engine}", env={"CUDA_VISIBLE_DEVICES": "3", "CUDA_HOME": "/c"})
+    out, _ = process.communicate(timeout=20)
+    seen = json.loads(out)["env"]
+    assert (seen["CUDA_VISIBLE_DEVICES"], seen["CUDA_HOME"]) == ("3", "/c")
+
+
+@pytest.mark.parametrize("words", [["--config-dir", "~nosuch/x"], ["target.out='~nosuch/x'"], ["init", "70"]])
+def test_odd_paths_and_names_are_no_traceback(words: list[str]) -> None:
+    assert main(words) in {1, 2}
+
+
 def test_run_hands_secrets_over(engine: Path, tmp_path: Path) -> None:
     words = ["secrets.env.HF_TOKEN='command:echo t0ken'", "secrets.args.api_key='command:echo k3y'"]
     process = launch("run", f"engine.python={engine}", *words, env={"XDG_RUNTIME_DIR": str(tmp_path)})

@@ -85,6 +85,38 @@ def test_env_maps_merge_and_null_takes_away(tmp_path: Path) -> None:
     assert composed(tmp_path, *words).deployment.env == {"A": "2", "C": "3"}
 
 
+def test_files_inherit_environment_and_flags(tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    base = "# @package _global_\nenv: {A: '1', B: on}\nengine:\n  args: {num_continuous_decode_steps: 1_0}\n"
+    child = "# @package _global_\ndefaults: [base, _self_]\nenv: {A: '2'}\n"
+    put(conf, deployment__base=base, deployment__child=child, engine__mine="defaults: [sglang, _self_]\nport: 9\n")
+    one = composed(tmp_path, "deployment=child", "engine=mine")
+    assert one.deployment.env == {"A": "2", "B": "on"}
+    assert one.deployment.engine.port == 9
+    assert one.deployment.engine.args["num_continuous_decode_steps"] == "1_0"
+    assert one.sources.origins("env.B") == ["conf/deployment/base.yaml"]
+
+
+def test_the_order_is_hydras(tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    put(conf, hw__my="# @package _global_\nengine:\n  port: 9000\n  args: {num_continuous_decode_steps: 8}\n")
+    one = composed(tmp_path, "hw=my")
+    assert (one.deployment.engine.port, one.deployment.engine.args["num_continuous_decode_steps"]) == (9000, "8")
+    assert one.sources.origins("engine.port")[0] == "conf/hw/my.yaml"
+
+
+def test_interpolations_in_flags_are_resolved(tmp_path: Path) -> None:
+    one = composed(tmp_path, "engine.args.ep_size='${engine.tensor_parallel}'")
+    assert str(one.deployment.engine.args["ep_size"]) == "8"
+
+
+def test_a_config_of_ones_own_may_list_other_groups(tmp_path: Path) -> None:
+    text = "defaults: [{hw: h100x8}, {nccl: default}, {model: tiny}, {engine: vllm}, _self_]\nname: mine\n"
+    put(tmp_path / "conf", config=text)
+    assert composed(tmp_path).deployment.hw.name == "h100x8"
+    assert composed(tmp_path, "+hw=a100x8", "target=local").deployment.hw.name == "a100x8"
+
+
 WRONG = {
     "unknown key": (
         {"deployment__a": "# @package _global_\nengin:\n  port: 1\n"},
