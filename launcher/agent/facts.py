@@ -12,6 +12,7 @@ import pwd
 import re
 import resource
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -72,6 +73,7 @@ def facts(python: str, user: str) -> Dict[str, Any]:
         "memory_mib": lambda: os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
         "engine": lambda: engine(python, user),
         "nccl_files": lambda: nccl_files(user),
+        "interfaces": lambda: sorted(name for _, name in socket.if_nameindex()),
     }
     answers = _together(looks)
     found: Dict[str, Any] = {name: value for name, (value, _) in answers.items()}

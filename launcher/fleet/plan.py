@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from launcher.fleet.expect import differences
+from launcher.fleet.interfaces import no_interface
 from launcher.fleet.versions import judged_by_versions
 from launcher.host.requests import loaded_commands, sha256, shared_files
 
@@ -97,7 +98,7 @@ def plan_host(
         restart=_restart_reason(release, observation) or _stale_secret(observation, wanted),
         waits=loaded["ActiveState"] == "activating" and (running or {}).get("digest") == release.digest,
         running=(running or {}).get("digest", ""),
-        problems=tuple(refused),
+        problems=(*refused, *no_interface(deployment, facts)),
         notes=(*notes, *warned),
         facts=facts,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from launcher.agent.manifest import parse
+from launcher.fleet.interfaces import chosen, no_interface
 from launcher.fleet.plan import HostPlan, arguments, plan_host
 from launcher.fleet.rollout import HostResult, Outcome, Result
 from launcher.host.requests import loaded_commands, sha256, shared_files
@@ -179,6 +180,28 @@ def test_a_drop_in_is_a_note() -> None:
     result = plan(lambda s: s["unit"]["loaded"].update(DropInPaths=["/etc/x.conf"]))
     assert result.in_sync
     assert "drop-in of somebody else: /etc/x.conf" in result.notes
+
+
+INTERFACES = {
+    "beginning": ("eth", ["eth0", "eth1"]),
+    "whole name": ("=eth0", ["eth0"]),
+    "whole name of nobody": ("=eth", []),
+    "nobody": ("ib", []),
+    "list": ("ib,eth1", ["eth1"]),
+    "with a port": ("eth1:2", ["eth1"]),
+    "all others": ("^lo,docker", ["eth0", "eth1"]),
+    "all others of nothing": ("^lo,docker,eth", []),
+    "all others by whole name": ("^=eth0", ["docker0", "eth1", "lo"]),
+}
+
+
+@pytest.mark.parametrize(("value", "left"), INTERFACES.values(), ids=INTERFACES.keys())
+def test_interfaces_that_nccl_would_use(value: str, left: list[str]) -> None:
+    here = ["docker0", "eth0", "eth1", "lo"]
+    assert chosen(value, here) == left
+    deployment = compose(["+hw=rtx6000x8"], {"NCCL_SOCKET_IFNAME": value})
+    assert bool(no_interface(deployment, {"interfaces": here})) == (not left)
+    assert no_interface(deployment, {"interfaces": None}) == []
 
 
 def test_arguments_by_flag() -> None:
