@@ -14,10 +14,12 @@ from .evidence import settled, unguarded
 from .guard import REFUSAL_FILE
 from .journal import say
 from .manifest import ManifestError, load
-from .processes import cgroup_of, cgroup_pids, start_time
+from .processes import cgroup_of, cgroup_pids, read_bytes, start_time
 
 #: SGLang's health check sleeps a second before it looks; a busy server answers late.
 ANSWER_SECONDS = 10
+#: How long the guard may take to come to its own verdict.
+GUARD_SECONDS = 15
 
 
 class NotReadyError(Exception):
@@ -41,6 +43,7 @@ def wait(path: str, main: int, deadline: float) -> int:
         wait_until_ready(manifest, main, begin + deadline)
     except (ManifestError, NotReadyError) as error:
         say(f"NOT READY: {error}", level=3)
+        _let_the_guard_speak(main)
         return 1
     folder, invocation = os.environ.get("RUNTIME_DIRECTORY", ""), os.environ.get("INVOCATION_ID", "")
     wrong = unguarded(folder, manifest, main, invocation)
@@ -58,6 +61,15 @@ def wait(path: str, main: int, deadline: float) -> int:
         f" variables{unknown}, ready after {time.monotonic() - begin:.1f} s"
     )
     return 0
+
+
+def _let_the_guard_speak(main: int) -> None:
+    """Wait a moment for a main process that is about to end by itself: its 78 is final, a kill is not."""
+    started, deadline = start_time(main), time.monotonic() + GUARD_SECONDS
+    while started is not None and start_time(main) == started and time.monotonic() < deadline:
+        if b"\0guard\0" not in (read_bytes(f"/proc/{main}/cmdline") or b""):
+            return  # it is the server already
+        time.sleep(0.1)
 
 
 def wait_until_ready(manifest: Dict[str, Any], main: int, deadline: float) -> None:

@@ -223,6 +223,7 @@ class Engine:
             self._watch(float("inf"))
         self._serve()
         self._watch(opt.warmup)
+        self._await_titles()
         if "hang503" not in opt.faults:
             self.ready = True
             say(READY[opt.flavour])
@@ -238,6 +239,15 @@ class Engine:
         os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "8"
         os.environ["CUDA_MODULE_LOADING"] = "AUTO"
+
+    def _await_titles(self) -> None:
+        """Be ready only when every worker has come up, as an engine is, however slow the machine."""
+        deadline = time.monotonic() + 20
+        for rank, worker in enumerate(self.workers[: self.options.workers]):
+            title = (TITLES[self.options.flavour] % rank).encode()
+            path = Path(f"/proc/{worker.pid}/cmdline")
+            while time.monotonic() < deadline and path.exists() and not path.read_bytes().startswith(title):
+                self._watch(0.02)
 
     def _start_children(self) -> None:
         """Start processes without any environment: one that stays, or ever new ones that overlap."""
