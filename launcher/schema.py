@@ -110,6 +110,8 @@ class Unit:
     ready: Literal["completion", "health"] = "completion"
     # Empty: the journal. Else a file that both streams are appended to.
     log_file: str = ""
+    # Also keep NCCL's variables in a marked block of /etc/nccl.conf, for servers that somebody starts by hand.
+    nccl_conf: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,28 @@ class Secrets:
 
     env: Mapping[str, str] = field(default_factory=dict)
     args: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A difference that is known and accepted for a time; every check still shows it."""
+
+    # A finding's id, or its id and subject: "drop-in /etc/systemd/system/service.d/10-limits.conf".
+    finding: str
+    reason: str
+    # The last day, as 2027-01-31.
+    until: str
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The check on the host by its own timer, and what it need not report."""
+
+    accept: Mapping[str, Accepted] = field(default_factory=dict)
+    # A unit that is started when something new is found, or the server was restarted again; {deployment} is the name.
+    alert: str = ""
+    # A file for node_exporter's textfile collector, written where its folder exists. Empty: none.
+    textfile: str = "/var/lib/prometheus/node-exporter/launch.prom"
 
 
 @dataclass(frozen=True)
@@ -162,6 +186,7 @@ class Deployment:
     nccl: Mapping[str, str] = field(default_factory=dict)
     spec: Speculation = field(default_factory=Speculation)
     unit: Unit = field(default_factory=Unit)
+    drift: Drift = field(default_factory=Drift)
     secrets: Secrets = field(default_factory=Secrets)
     target: Target = field(default_factory=Target)
     # Rules that may not refuse this deployment.

@@ -11,17 +11,21 @@ import time
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from . import files, systemd
+from . import files, record, systemd
 from .evidence import settled, unguarded
 from .guard import REFUSAL_FILE
 from .library import account, failed_start
 from .manifest import parse
 from .needs import problems
+from .observe import baseline
 from .probe import read_text
 
 _LOCK = "/run/launch.lock"
 #: Beyond the unit's own time limits, before a start counts as lost; seconds.
 _SLACK = 30
+
+#: Checks the host without us; the same for every deployment.
+TIMER = "launch-drift.timer"
 
 Emit = Callable[[str], None]
 
@@ -35,7 +39,7 @@ class ApplyError(Exception):
 
 
 #: What can go wrong on a host without being a mistake of ours.
-_FAILURES = (OSError, systemd.SystemdError, subprocess.SubprocessError, ApplyError)
+FAILURES = (OSError, systemd.SystemdError, subprocess.SubprocessError, ApplyError)
 
 
 def apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
@@ -52,7 +56,7 @@ def apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
         (after the switch); with ``message``, ``evidence`` lines and, when done, the ``proof``.
     """
     try:
-        with _lock():
+        with lock():
             return _apply(request, emit)
     except BlockingIOError:
         return _refused(f"another launch is changing this host ({_LOCK})", outcome="locked")
@@ -61,7 +65,12 @@ def apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
 
 
 @contextmanager
-def _lock() -> Iterator[None]:
+def lock() -> Iterator[None]:
+    """Keep every other change away from this host.
+
+    Raises:
+        BlockingIOError: another launch is changing it.
+    """
     descriptor = os.open(_LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,7 +96,7 @@ def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
         emit("staging")
         _stage(request)
         _verify(request)
-    except _FAILURES as error:
+    except FAILURES as error:
         return _refused(f"staging failed: {error}", getattr(error, "lines", []))
     try:
         for entry in request["secrets"]:
@@ -97,7 +106,8 @@ def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
         _load(request)
         _start(request, before, emit)
         proof = _prove(request)
-    except _FAILURES as error:
+        record.write(request, _baseline(request), time.time())
+    except FAILURES as error:
         evidence = list(getattr(error, "lines", [])) or failed_start(unit, begin, request["needs"]["log_file"])
         hidden = [text for text in (*old_secrets.values(), *(e["text"] for e in request["secrets"])) if text]
         evidence = [_without(line, hidden) for line in evidence]
@@ -145,8 +155,9 @@ def _verify(request: Dict[str, Any]) -> None:
 def _load(request: Dict[str, Any]) -> None:
     """Make the manager load the unit, and read back that it loaded this one."""
     unit = request["unit"]
-    systemd.systemctl("enable", "launch.target", unit)
+    enable(unit)
     systemd.systemctl("daemon-reload")
+    systemd.systemctl("start", "--no-block", TIMER)
     loaded = systemd.properties(unit)
     path = request["files"][-1]["path"]
     if loaded["LoadState"] != "loaded":
@@ -155,6 +166,15 @@ def _load(request: Dict[str, Any]) -> None:
     if wrong:
         drop_ins = [f"drop-in: {p}" for p in loaded["DropInPaths"]]
         raise ApplyError("something else overrides the unit; remove it and deploy again", wrong + drop_ins)
+
+
+def enable(unit: str) -> None:
+    """Make the unit and the host's own check start at boot.
+
+    Raises:
+        SystemdError: systemctl refuses.
+    """
+    systemd.systemctl("enable", "launch.target", TIMER, unit)
 
 
 def overridden(loaded: Dict[str, Any], path: str, env_file: str, commands: List[List[List[str]]]) -> List[str]:
@@ -176,12 +196,25 @@ def _start(request: Dict[str, Any], before: Dict[str, Any], emit: Emit) -> None:
     unit, needs = request["unit"], request["needs"]
     if request["restart"]:
         emit("restarting")
-        _restart(unit, needs["name"], before["InvocationID"], emit, needs["log_file"])
+        restart(unit, needs["name"], before["InvocationID"], emit, needs["log_file"])
     else:
         _wait_until_active(unit, "", emit, needs["log_file"])
 
 
-def _restart(unit: str, name: str, before: str, emit: Emit, log_file: str) -> None:
+def restart(unit: str, name: str, before: str, emit: Emit, log_file: str) -> None:
+    """Restart a unit and wait until its waiter has let it become active.
+
+    Args:
+        unit: its name.
+        name: of the deployment.
+        before: the invocation that must be over.
+        emit: called every few seconds.
+        log_file: where the server's own lines go, if not to the journal.
+
+    Raises:
+        ApplyError: the start failed, or took longer than the unit's limits allow.
+        SystemdError: systemctl refuses.
+    """
     try:
         files.remove(f"/run/launch/{name}/{REFUSAL_FILE}")
     except OSError as error:
@@ -238,6 +271,11 @@ def _prove(request: Dict[str, Any]) -> Dict[str, Any]:
     return {"digest": manifest["digest"], "main": main, "nccl": nccl, **verdict._asdict()}
 
 
+def _baseline(request: Dict[str, Any]) -> Dict[str, Any]:
+    manifest = parse(request["files"][1]["text"], "the manifest sent")
+    return baseline(request["unit"], request["needs"], manifest)
+
+
 def _put_secrets_back(request: Dict[str, Any], old: Dict[str, Optional[str]]) -> None:
     for entry in request["secrets"]:
         text = old[entry["path"]]
@@ -271,8 +309,8 @@ def _put_back(
             return {"outcome": "rolled back", "serves": f"nothing; it was {before['ActiveState']} before"}
         if untouched:
             return {"outcome": "rolled back", "serves": "the old server, which was not touched"}
-        _restart(unit, needs["name"], systemd.properties(unit)["InvocationID"], emit, needs["log_file"])
-    except _FAILURES as error:
+        restart(unit, needs["name"], systemd.properties(unit)["InvocationID"], emit, needs["log_file"])
+    except FAILURES as error:
         serves = "the old server, which was not touched" if untouched else "unknown; launch status shows it"
         return {"outcome": "failed", "serves": f"{serves}. Putting the old state back failed too: {error}"}
     return {"outcome": "rolled back", "serves": "the old release again, restarted"}

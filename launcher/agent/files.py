@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pwd
 import tempfile
@@ -57,6 +58,11 @@ def folder(path: str, mode: int, group: str) -> None:
     os.makedirs(path, exist_ok=True)
     os.chown(path, 0, pwd.getpwnam(group).pw_gid)
     os.chmod(path, mode)
+
+
+def sha256(text: str) -> str:
+    """Return the digest of a file's text, as `observe` reports it."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def sync_folder(path: str) -> None:

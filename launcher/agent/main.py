@@ -1,4 +1,4 @@
-"""Entry points of the agent: a request over standard input, or guard and waiter from the unit."""
+"""Entry points of the agent: a request over standard input, guard and waiter from a unit, the check from a timer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import traceback
 from typing import Any, Dict, List
 
 from .apply import apply
+from .check import check
+from .fix import fix
 from .guard import guard
 from .library import tell
+from .needs import unusable
 from .probe import probe
 from .systemd import SystemdError
 from .wait import wait
+from .watch import watch
 
 
 def serve(request_text: str) -> int:
@@ -26,8 +30,7 @@ def serve(request_text: str) -> int:
     os.umask(0o022)
     request = json.loads(request_text)
     try:
-        result = probe(request) if request["verb"] == "probe" else apply(request, lambda t: _send({"event": t}))
-        _send({"result": result})
+        _send({"result": _answer(request)})
     except SystemdError as error:
         # Only the probe lets it through: apply answers with an outcome.
         _send({"result": {"problems": [str(error)]}})
@@ -35,6 +38,22 @@ def serve(request_text: str) -> int:
         _send({"bug": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
         return 1
     return 0
+
+
+def _answer(request: Dict[str, Any]) -> Dict[str, Any]:
+    def emit(text: str) -> None:
+        _send({"event": text})
+
+    if request["verb"] == "probe":
+        return probe(request)
+    if request["verb"] == "apply":
+        return apply(request, emit)
+    lacking = unusable()
+    if lacking:
+        return {"problems": lacking}
+    if request["verb"] == "drift":
+        return {"problems": [], "check": check(request["name"], request["accept"])}
+    return {"problems": [], **fix(request, emit)}
 
 
 def _send(message: Dict[str, Any]) -> None:
@@ -48,14 +67,17 @@ def _send(message: Dict[str, Any]) -> None:
 
 
 def main(argv: List[str]) -> int:
-    """Run guard or waiter, as the unit calls them: no option parser stands between unit and server."""
+    """Run guard, waiter or check, as the units call them: no option parser stands between unit and server."""
     if len(argv) > 3 and argv[0] == "guard" and argv[2] == "--":
         guard(argv[1], argv[3:])
     if len(argv) == 6 and argv[0] == "wait" and (argv[2], argv[4]) == ("--pid", "--deadline"):
         return wait(argv[1], int(argv[3]), float(argv[5]))
     if len(argv) == 2 and argv[0] == "account":
         return tell(argv[1])
+    if argv == ["drift"]:
+        return watch()
     sys.stderr.write(
-        "usage: agent.py guard MANIFEST -- COMMAND... | wait MANIFEST --pid PID --deadline SECONDS | account MANIFEST\n"
+        "usage: agent.py guard MANIFEST -- COMMAND... | wait MANIFEST --pid PID --deadline SECONDS | account MANIFEST"
+        " | drift\n"
     )
     return 2

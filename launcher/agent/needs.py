@@ -18,6 +18,11 @@ OLDEST_SYSTEMD = 247
 
 def problems(needs: Dict[str, Any], unit: str) -> List[str]:
     """Return what stands against a release on this host, one line each with the remedy."""
+    return unusable() or _problems(needs, unit)
+
+
+def unusable() -> List[str]:
+    """Return why nothing can be looked at or changed here, one line each with the remedy."""
     if os.geteuid() != 0:
         return ["not root, and sudo without a password is not allowed for this user"]
     missing = [name for name in ("systemctl", "busctl", "journalctl", "systemd-analyze") if not shutil.which(name)]
@@ -26,6 +31,10 @@ def problems(needs: Dict[str, Any], unit: str) -> List[str]:
     version = systemd.version()
     if version < OLDEST_SYSTEMD:
         return [f"systemd {version} is too old: {OLDEST_SYSTEMD} or newer is needed"]
+    return []
+
+
+def _problems(needs: Dict[str, Any], unit: str) -> List[str]:
     found = _foreign_unit(unit)
     try:
         user: Optional[pwd.struct_passwd] = pwd.getpwnam(needs["user"])

@@ -6,7 +6,7 @@ import os
 import pwd
 import socket
 import struct
-from typing import Dict, Iterable, Set
+from typing import Dict, Iterable, Iterator, Set
 
 from .processes import cgroup_of, read_bytes
 
@@ -62,19 +62,27 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
+def held(inodes: Set[str], pids: Iterable[int]) -> Set[str]:
+    """Return those of the sockets that one of the processes holds."""
+    return {inode for pid in pids for inode in _open_sockets(pid) if inode in inodes}
+
+
 def owner(inodes: Set[str], pids: Iterable[int]) -> int:
     """Return the first of the processes that holds one of the sockets, or 0."""
-    wanted = {f"socket:[{inode}]" for inode in inodes}
-    for pid in pids:
-        folder = f"/proc/{pid}/fd"
+    return next((pid for pid in pids if not inodes.isdisjoint(_open_sockets(pid))), 0)
+
+
+def _open_sockets(pid: int) -> Iterator[str]:
+    """Yield the inodes of a process's sockets; none where they may not be seen."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        descriptors = os.listdir(folder)
+    except OSError:
+        return
+    for descriptor in descriptors:
         try:
-            descriptors = os.listdir(folder)
+            target = os.readlink(f"{folder}/{descriptor}")
         except OSError:
             continue
-        for descriptor in descriptors:
-            try:
-                if os.readlink(f"{folder}/{descriptor}") in wanted:
-                    return pid
-            except OSError:
-                continue
-    return 0
+        if target.startswith("socket:["):
+            yield target[8:-1]

@@ -8,7 +8,7 @@ import re
 import stat
 from typing import Any, Dict, Optional
 
-from . import credentials, systemd
+from . import credentials, record, systemd
 from .evidence import settled, unguarded
 from .facts import facts
 from .library import account
@@ -38,6 +38,7 @@ def probe(request: Dict[str, Any]) -> Dict[str, Any]:
         "files": {path: file_state(path) for path in request["paths"]},
         "unit": {"text": text, "loaded": loaded},
         "applied": _applied(text),
+        "record": _recorded(request["name"]),
         "running": _running(request["needs"]["name"], loaded, request["secrets"]),
         "secrets": _stored(request["secrets"]),
         "facts": facts(request["needs"]["programs"]["engine.python"], request["needs"]["user"]),
@@ -66,6 +67,15 @@ def _applied(text: Optional[str]) -> Optional[Dict[str, Any]]:
     """Return the release that the unit file on disk points to."""
     found = POINTER.search(text or "")
     return {"digest": found.group(2), "manifest": _manifest_at(found.group(1) + ".json")} if found else None
+
+
+def _recorded(name: str) -> Optional[Dict[str, Any]]:
+    """Return digest and intent of what was applied last, None where no record tells."""
+    try:
+        found = record.load(name)
+    except record.RecordError:
+        return None
+    return {"digest": found["digest"], "intent": found["intent"]}
 
 
 def _manifest_at(path: str) -> Optional[Dict[str, Any]]:

@@ -15,6 +15,23 @@ PROPERTIES = (
     *("NeedDaemonReload", "EnvironmentFiles", "ExecStart", "ExecStartPost", "MainPID", "ControlGroup"),
     *("InvocationID", "NRestarts", "Job", "TimeoutStartUSec", "TimeoutStopUSec"),
 )
+#: Settings of a unit that decide what its processes carry, may use, and when they start again (systemd 247 to 257).
+SETTINGS = (
+    *("Type", "Restart", "RestartUSec", "RestartPreventExitStatus", "SuccessExitStatus", "RemainAfterExit"),
+    *("TimeoutStartUSec", "TimeoutStopUSec", "RuntimeMaxUSec", "KillMode", "KillSignal", "SendSIGKILL"),
+    *("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost", "ExecReload", "ExecStop", "ExecStopPost"),
+    *("Environment", "EnvironmentFiles", "PassEnvironment", "UnsetEnvironment", "ExecSearchPath", "PAMName"),
+    *("User", "Group", "SupplementaryGroups", "DynamicUser", "WorkingDirectory", "RootDirectory", "RootImage"),
+    *("UMask", "Slice", "Nice", "OOMScoreAdjust", "OOMPolicy", "CPUSchedulingPolicy", "CPUSchedulingPriority"),
+    *("CPUAffinity", "NUMAPolicy", "NUMAMask", "AllowedCPUs", "AllowedMemoryNodes", "CPUWeight"),
+    *("CPUQuotaPerSecUSec", "MemoryMax", "MemoryHigh", "MemorySwapMax", "TasksMax", "DevicePolicy", "DeviceAllow"),
+    *("LimitMEMLOCK", "LimitNOFILE", "LimitNPROC", "LimitSTACK", "LimitAS", "LimitDATA", "LimitRSS", "LimitCORE"),
+    *("LimitMEMLOCKSoft", "LimitNOFILESoft", "LimitNPROCSoft", "LimitSTACKSoft", "LimitASSoft", "LimitFSIZE"),
+    *("PrivateTmp", "PrivateDevices", "PrivateNetwork", "PrivateIPC", "PrivateUsers", "NoNewPrivileges"),
+    *("CapabilityBoundingSet", "AmbientCapabilities", "ProtectSystem", "ProtectHome", "ProtectProc", "ProcSubset"),
+    *("SystemCallFilter", "MemoryDenyWriteExecute", "RestrictAddressFamilies", "InaccessiblePaths", "BindPaths"),
+    *("StandardOutput", "StandardError", "LoadCredential", "StartLimitIntervalUSec", "StartLimitBurst"),
+)
 
 
 class SystemdError(Exception):
@@ -53,20 +70,45 @@ def unit_path(unit: str) -> str:
 
 def properties(unit: str) -> Dict[str, Any]:
     """Return the chosen properties of a unit as loaded, in one call."""
-    text = command(["busctl", "--json=short", "call", _MANAGER[0], unit_path(unit), *_GET_ALL])
-    try:
-        data = json.loads(text)["data"][0]
-    except (ValueError, LookupError, TypeError) as error:
-        raise SystemdError(f"busctl answers nothing readable for {unit}: {text[:200]}") from error
-    result = {name: data[name]["data"] for name in PROPERTIES if name in data}
+    found = all_properties(unit)
+    return {name: found[name] for name in PROPERTIES if name in found}
+
+
+def all_properties(unit: str) -> Dict[str, Any]:
+    """Return every property of a unit as loaded, in one call."""
+    result = _all(unit_path(unit))
     result["InvocationID"] = bytes(result.get("InvocationID", [])).hex()
     return result
+
+
+def _all(path: str) -> Dict[str, Any]:
+    text = command(["busctl", "--json=short", "call", _MANAGER[0], path, *_GET_ALL])
+    try:
+        return {name: value["data"] for name, value in json.loads(text)["data"][0].items()}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise SystemdError(f"busctl answers nothing readable for {path}: {text[:200]}") from error
+
+
+def plain(name: str, value: object) -> object:
+    """Return a property's value without what changes from start to start: the times and pids of its commands."""
+    return [entry[:3] for entry in value] if name.startswith("Exec") and isinstance(value, list) else value
+
+
+def manager() -> Dict[str, Any]:
+    """Return the manager's own ``environment``, by name, and its ``version``."""
+    found = _all(_MANAGER[1])
+    pairs = (entry.partition("=") for entry in found.get("Environment", []))
+    return {"environment": {name: value for name, _, value in pairs}, "version": _number(found.get("Version", ""))}
 
 
 def version() -> int:
     """Return systemd's version number."""
     text = command(["busctl", "--json=short", "get-property", *_MANAGER, "org.freedesktop.systemd1.Manager", "Version"])
-    found = re.search(r"\d+", str(json.loads(text)["data"]))
+    return _number(json.loads(text)["data"])
+
+
+def _number(version: object) -> int:
+    found = re.search(r"\d+", str(version))
     return int(found.group()) if found else 0
 
 

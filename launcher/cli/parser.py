@@ -19,7 +19,8 @@ VERBS = {
     "up": "compose, render, show the plan, apply, prove; with no host named, render into a folder (default)",
     "plan": "show what up would change; changes nothing anywhere",
     "render": "write the release into a folder",
-    "status": "show what runs on the hosts",
+    "status": "show what runs on the hosts, one line each; --html FILE writes a page",
+    "drift": "compare what runs with what was applied, in every layer; --fix puts that back, never a newer wish",
     "check": "apply all rules: what NCCL and the engine would ignore, change, refuse or die of",
     "explain": "explain KEY: its value, what set it, and what of it reaches the server",
     "init": "write a commented deployment file to start from",
@@ -33,7 +34,7 @@ examples:
   launch -m nccl.algo=Ring,Tree
 
 exit codes: 0 done or in sync, 1 failed, 2 usage or configuration refused, 3 changes pending,
-  5 host unreachable, 6 host locked by another launch, 7 failed and rolled back, 8 hosts differ
+  4 drift, 5 host unreachable, 6 host locked by another launch, 7 failed and rolled back, 8 hosts differ
 """
 
 
@@ -50,6 +51,8 @@ class CommandLine:
     multirun: bool
     yes: bool
     json: bool
+    fix: bool = False
+    html: str = ""
 
     def with_names(self, *names: str) -> CommandLine:
         """Return the same command line with other names of deployments."""
@@ -86,6 +89,10 @@ def parse(argv: Sequence[str]) -> CommandLine:
     doubles = [name for name in environment if any(re.match(rf"\+*env\.{name}=", word) for word in overrides)]
     if doubles:
         raise ConfigError(f"-e {doubles[0]}=… contradicts env.{doubles[0]}=…: give one of them")
+    if args.fix and verb != "drift":
+        raise ConfigError("--fix goes with drift: launch drift --fix")
+    if args.html and verb != "status":
+        raise ConfigError("--html goes with status: launch status --html FILE")
     return CommandLine(
         verb=verb,
         names=tuple(names),
@@ -96,6 +103,8 @@ def parse(argv: Sequence[str]) -> CommandLine:
         multirun=args.multirun,
         yes=args.yes,
         json=args.json,
+        fix=args.fix,
+        html=args.html,
     )
 
 
@@ -127,6 +136,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-m", "--multirun", action="store_true", help="one point for each value of comma lists")
     parser.add_argument("-y", "--yes", action="store_true", help="apply without asking")
+    parser.add_argument("--fix", action="store_true", help="with drift: put back what was applied last")
+    parser.add_argument("--html", metavar="FILE", default="", help="with status: write one self-contained page")
     parser.add_argument("--json", action="store_true", help="print one JSON record")
     parser.add_argument("--version", action="version", version=f"launch {__version__}")
     return parser

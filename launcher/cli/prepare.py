@@ -16,6 +16,8 @@ from launcher.fleet import placement
 from launcher.render import Release, render
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from launcher.cli.parser import CommandLine
     from launcher.schema import Deployment
 
@@ -25,12 +27,16 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Prepared:
-    """One deployment, ready to be shown, written or applied; ``label`` names a point of a sweep."""
+    """One deployment, ready to be shown, written or applied; ``label`` names a point of a sweep.
+
+    ``words`` are the names and overrides that it was composed from.
+    """
 
     composition: Composition
     release: Release
     findings: tuple[rules.Finding, ...]
     label: str = ""
+    words: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> list[rules.Finding]:
@@ -65,7 +71,7 @@ def prepare(line: CommandLine, *, judge: bool = True) -> list[Prepared]:
     prepared: list[Prepared] = []
     for name in _names(line, path):
         texts = [*([f"deployment={name}"] if name else []), *line.overrides]
-        prepared.append(_prepared(compose(texts, path, line.environment), line, judge=judge))
+        prepared.append(_prepared(compose(texts, path, line.environment), line, texts, judge=judge))
     notes = {note for item in prepared for note in item.composition.notes}
     if judge:
         notes |= {f"warning: {f.text} [{f.rule}]" for item in prepared for f in item.warnings}
@@ -90,21 +96,24 @@ def prepare_points(line: CommandLine) -> list[Prepared]:
     for words, composition in compose_points(texts, path, line.environment):
         label = " ".join(word for word in words if word not in line.overrides) or "(one point)"
         try:
-            item = _prepared(composition, line, judge=True, label=label)
+            item = _prepared(composition, line, words, judge=True, label=label)
         except ConfigError as error:
             raise ConfigError(*(f"point '{label}': {p}" for p in error.problems)) from error
         points.setdefault(item.release.digest, item)
     return list(points.values())
 
 
-def _prepared(composition: Composition, line: CommandLine, *, judge: bool, label: str = "") -> Prepared:
+def _prepared(
+    composition: Composition, line: CommandLine, words: Sequence[str], *, judge: bool, label: str = ""
+) -> Prepared:
     allow = tuple(dict.fromkeys([*composition.deployment.allow, *line.allow]))
     deployment = dataclasses.replace(composition.deployment, allow=allow)
     findings = rules.check(deployment)
     refused = rules.refusals(findings) if judge else []
     if refused:
         raise ConfigError(*refused)
-    return Prepared(dataclasses.replace(composition, deployment=deployment), render(deployment), findings, label)
+    composition = dataclasses.replace(composition, deployment=deployment)
+    return Prepared(composition, render(deployment), findings, label, tuple(words))
 
 
 def _names(line: CommandLine, path: Layers) -> tuple[str, ...]:

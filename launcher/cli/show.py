@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import sys
 from typing import TYPE_CHECKING, Any
+
+from launcher.cli.tell import paint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
     from launcher.fleet.rollout import HostResult, Result
     from launcher.render import Release
     from launcher.schema import Deployment
-
-_COLOURS = {"+": "32", "-": "31", "~": "33", "!": "31", "bold": "1", "dim": "2"}
-
-
-def _paint(text: str, colour: str) -> str:
-    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if sys.stdout.isatty() else text
 
 
 def record(results: Sequence[Result], code: int) -> dict[str, Any]:
@@ -36,7 +31,7 @@ def record(results: Sequence[Result], code: int) -> dict[str, Any]:
 def release(deployment: Deployment, release: Release, folder: Path | None) -> None:
     """Print what a release holds and, if it was written, where."""
     hw = deployment.hw.name if deployment.hw.gpu_count else "hardware not said"
-    print(_paint(f"{release.name}  release {release.digest}", "bold"))
+    print(paint(f"{release.name}  release {release.digest}", "bold"))
     print(f"  {deployment.model.name} on {hw}, {deployment.engine.name}, speculation {deployment.spec.method}")
     print("  command")
     words = list(release.argv)
@@ -83,10 +78,10 @@ def findings(prepared: Sequence[Prepared]) -> None:
     """Print the findings of all deployments, the gravest first."""
     order = {"refuse": 0, "warn": 1, "inform": 2}
     for item in prepared:
-        print(_paint(item.release.name, "bold"))
+        print(paint(item.release.name, "bold"))
         for found in sorted(item.findings, key=lambda f: order[f.severity]):
             word = "allowed" if found.allowed else found.severity
-            print(f"  {_paint(f'{word:<8}', '!' if word == 'refuse' else '~')} {found.text} [{found.rule}]")
+            print(f"  {paint(f'{word:<8}', '!' if word == 'refuse' else '~')} {found.text} [{found.rule}]")
             print(f"           {found.explanation}")
             print(f"           Source: {found.source}")
         if not item.findings:
@@ -107,7 +102,7 @@ def explanation(told: Mapping[str, Any]) -> str:
 
 def plan(result: Result) -> None:
     """Print what would change; hosts with the same plan are printed once."""
-    print(_paint(f"{result.deployment}  release {result.digest}", "bold"))
+    print(paint(f"{result.deployment}  release {result.digest}", "bold"))
     groups: dict[tuple[object, ...], list[HostResult]] = {}
     for host in result.hosts:
         key = (
@@ -116,9 +111,9 @@ def plan(result: Result) -> None:
         groups.setdefault(key, []).append(host)
     for hosts in groups.values():
         first = hosts[0]
-        print(_paint(", ".join(h.host for h in hosts), "bold"))
+        print(paint(", ".join(h.host for h in hosts), "bold"))
         if first.plan is None or first.outcome not in {"pending", "unchanged"}:
-            print(f"  {_paint('!', '!')} {first.outcome}: {first.message}")
+            print(f"  {paint('!', '!')} {first.outcome}: {first.message}")
             for text in first.evidence:
                 print(f"      {text}")
             continue
@@ -132,30 +127,31 @@ def _identity(plan: HostPlan) -> tuple[object, ...]:
 def _host_plan(plan: HostPlan) -> None:
     if plan.in_sync:
         print("  nothing to change")
-    for change in plan.changes:
-        print(f"  {_change(change)}")
+    for entry in plan.changes:
+        print(f"  {change(entry)}")
     if plan.restart:
-        print(f"  {_paint('~', '~')} {plan.restart}")
+        print(f"  {paint('~', '~')} {plan.restart}")
     elif plan.waits:
-        print(f"  {_paint('~', '~')} wait: this release is starting already")
+        print(f"  {paint('~', '~')} wait: this release is starting already")
     elif plan.changes:
         print("    the server is not restarted")
     for note in plan.notes:
-        print(f"  {_paint('!', '!')} {note}")
+        print(f"  {paint('!', '!')} {note}")
 
 
-def _change(change: Change) -> str:
+def change(change: Change) -> str:
+    """Return one change as a line."""
     name = f"{change.kind:<9} {change.name}"
     join = " " if change.kind == "argument" else "="
     if change.kind in {"file", "service"}:
         sign = "+" if change.old is None else "~"
         detail = "" if change.kind == "file" and change.old is None else f": {change.old or 'none'} -> {change.new}"
-        return f"{_paint(sign, sign)} {name}{detail}"
+        return f"{paint(sign, sign)} {name}{detail}"
     if change.old is None:
-        return _paint(f"+ {name}{join}{change.new}".rstrip(), "+")
+        return paint(f"+ {name}{join}{change.new}".rstrip(), "+")
     if change.new is None:
-        return _paint(f"- {name}{join}{change.old}".rstrip(), "-")
-    return f"{_paint('~', '~')} {name}: {change.old} -> {change.new}"
+        return paint(f"- {name}{join}{change.old}".rstrip(), "-")
+    return f"{paint('~', '~')} {name}: {change.old} -> {change.new}"
 
 
 def result(result: Result, *, changed: bool) -> None:
@@ -164,7 +160,7 @@ def result(result: Result, *, changed: bool) -> None:
         if host.proof:
             print(f"{host.host}: {_proof(host, changed=changed)}")
         elif changed:
-            print(f"{host.host}: {_paint(host.outcome.upper(), '!')}: {host.message}")
+            print(f"{host.host}: {paint(host.outcome.upper(), '!')}: {host.message}")
             if host.serves:
                 print(f"  now serves: {host.serves}")
             for text in host.evidence:
@@ -190,24 +186,3 @@ def _of_nccl(account: Mapping[str, Any]) -> list[str]:
     told = f"{len(account['proved'])} variables by its own log; {len(account['silent'])} it does not tell"
     lines = [f"NCCL {version} took {told}"]
     return [*lines, *(f"warning: NCCL's log CONTRADICTS {line}" for line in account["contradicted"])]
-
-
-def status_table(results: Sequence[Result]) -> None:
-    """Print one line a host."""
-    rows = [("HOST", "DEPLOYMENT", "RUNNING", "PROCESSES", "STATE")]
-    for result in results:
-        for host in result.hosts:
-            running = host.plan.running if host.plan and host.plan.running else "-"
-            count = str(len(host.proof["proven"])) if host.proof else "-"
-            rows.append((host.host, result.deployment, running, count, _state(host)))
-    widths = [max(len(row[i]) for row in rows) for i in range(5)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _state(host: HostResult) -> str:
-    if host.outcome == "unchanged":
-        return "in sync"
-    if host.outcome == "pending" and host.plan:
-        return f"differs from this configuration ({host.plan.restart or 'files only'})"
-    return f"{host.outcome}: {host.message}"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shlex
+import socket
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from launcher.catalogue import rules
 from launcher.cli import show
+from launcher.cli.drift import drift, status
 from launcher.cli.prepare import Prepared, layers, prepare, prepare_points, write
+from launcher.cli.tell import confirmed, progress
 from launcher.errors import ConfigError
 from launcher.fleet import rollout
 from launcher.host import secret_values
+from launcher.render.intent import intent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,22 +43,6 @@ def plan(line: CommandLine) -> int:
 def render_only(line: CommandLine) -> int:
     """Write releases into a folder, whatever the target."""
     return _render_points(line, keep=True) if line.multirun else _render(line, prepare(line), keep=True)
-
-
-def status(line: CommandLine) -> int:
-    """Show what runs on the hosts, and whether it is this configuration."""
-    _no_sweep(line)
-    prepared = prepare(line)
-    if any(item.deployment.target.kind == "render" for item in prepared):
-        raise ConfigError("no host is named: add target=local, or target=ssh 'target.hosts=[HOST]'")
-    results = [job.look(_progress(line)) for job in _jobs(prepared)]
-    # To differ from this configuration is no failure of a look.
-    code = rollout.worst(result.exit_code for result in results if result.exit_code != rollout.PENDING)
-    if line.json:
-        print(json.dumps(show.record(results, code), indent=1))
-    else:
-        show.status_table(results)
-    return code
 
 
 def run(line: CommandLine) -> int:
@@ -125,6 +114,7 @@ VERBS: dict[str, Callable[[CommandLine], int]] = {
     "plan": plan,
     "render": render_only,
     "status": status,
+    "drift": drift,
     "run": run,
     "check": check,
     "explain": explain,
@@ -163,8 +153,18 @@ class _Job:
 
     def change(self, seen: rollout.Result, progress: rollout.Progress) -> rollout.Result:
         deployment, release = self.item.deployment, self.item.release
-        done = rollout.change(deployment, release, self.ways, seen.hosts, self.secrets, progress)
+        kept = intent(deployment, self.item.words, _who())
+        done = rollout.change(deployment, release, self.ways, seen.hosts, self.secrets, kept, progress)
         return rollout.Result(release.name, release.digest, done)
+
+
+def _who() -> str:
+    """Return who deploys from where, for the record on the host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container without a name for its user
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def _jobs(prepared: Sequence[Prepared]) -> list[_Job]:
@@ -176,20 +176,20 @@ def _jobs(prepared: Sequence[Prepared]) -> list[_Job]:
 
 def _deploy_all(line: CommandLine, jobs: Sequence[_Job], *, apply: bool) -> int:
     """Look at all hosts of all deployments, show one plan, then change one deployment after the other."""
-    progress = _progress(line)
-    results = [job.look(progress) for job in jobs]
+    tell = progress(line)
+    results = [job.look(tell) for job in jobs]
     if not line.json:
         for result in results:
             show.plan(result)
     hosts = [host for result in results for host in result.hosts]
     if rollout.blocked(hosts) or not apply or all(host.outcome == "unchanged" for host in hosts):
         return _finish(line, results, changed=False)
-    if not line.yes and not _confirmed(line):
+    if not line.yes and not confirmed(line, "Apply this? [y/N] "):
         code = _finish(line, results, changed=False)
         if not line.json:
             print("launch: changes are pending, nothing was changed; confirm with --yes", file=sys.stderr)
         return code
-    return _finish(line, [job.change(seen, progress) for job, seen in zip(jobs, results, strict=True)], changed=True)
+    return _finish(line, [job.change(seen, tell) for job, seen in zip(jobs, results, strict=True)], changed=True)
 
 
 def _finish(line: CommandLine, results: Sequence[rollout.Result], *, changed: bool) -> int:
@@ -205,22 +205,6 @@ def _finish(line: CommandLine, results: Sequence[rollout.Result], *, changed: bo
         ):
             print("No host was changed.")
     return code
-
-
-def _confirmed(line: CommandLine) -> bool:
-    if line.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return False
-    try:
-        return input("Apply this? [y/N] ").strip().lower() in {"y", "yes"}
-    except EOFError:
-        return False
-
-
-def _progress(line: CommandLine) -> rollout.Progress:
-    def tell(host: str, text: str) -> None:
-        print(f"{host}: {text}", file=sys.stderr, flush=True)
-
-    return (lambda _host, _text: None) if line.json else tell
 
 
 def _render(line: CommandLine, prepared: Sequence[Prepared], *, keep: bool) -> int:

@@ -56,6 +56,17 @@ def _convert_class(
             if dataclasses.is_dataclass(hint):
                 inner = _mapping(value, "keys of its own")
                 values[key] = _convert_class(typing.cast("type", hint), inner, f"{full}.", problems, origin)
+            elif dataclasses.is_dataclass(entry := get_args(hint)[-1:] and get_args(hint)[-1]):
+                values[key] = {
+                    str(name): _convert_class(
+                        typing.cast("type", entry),
+                        _mapping(inner, "keys of its own"),
+                        f"{full}.{name}.",
+                        problems,
+                        origin,
+                    )
+                    for name, inner in _mapping(value, "names and groups of keys").items()
+                }
             elif get_origin(hint) is not None and "Mapping" in str(hint):
                 values[key] = _convert_map(full, value, problems, origin)
             else:

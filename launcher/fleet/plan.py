@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from launcher.fleet.expect import differences
+from launcher.agent.expect import differences
 from launcher.fleet.interfaces import no_interface
 from launcher.fleet.versions import judged_by_versions
 from launcher.host.requests import loaded_commands, sha256, shared_files
+from launcher.render.intent import lasting
+from launcher.render.release import ETC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from launcher.render import Release
+    from launcher.render.release import File
     from launcher.schema import Deployment
 
 
@@ -80,15 +83,16 @@ def plan_host(
     running, applied, loaded = observation["running"], observation["applied"], observation["unit"]["loaded"]
     base = (running or {}).get("manifest") or (applied or {}).get("manifest")
     changes = [
-        *_release_changes(base, release),
+        *release_changes(base, release),
         *_secret_changes(observation["secrets"], wanted),
-        *_file_changes(observation["files"], release),
+        *_file_changes(observation["files"], (*release.files, *shared_files(deployment.target.python))),
+        *_record_changes(observation["record"], release, deployment),
         *_service_changes(loaded, observation["files"], release, loaded_commands(release, deployment)),
     ]
     facts = observation["facts"]
     notes = [f"drop-in of somebody else: {path}" for path in loaded["DropInPaths"]]
     notes += [f"NCCL also reads {path}: {', '.join(names)}" for path, names in (facts["nccl_files"] or {}).items()]
-    expected = differences(deployment.hw, facts)
+    expected = differences(asdict(deployment.hw), facts)
     notes += [f"{found.text} [{found.id}]" for found in expected if found.severity != "inform"]
     refused, warned = judged_by_versions(deployment, facts)
     return HostPlan(
@@ -104,7 +108,8 @@ def plan_host(
     )
 
 
-def _release_changes(base: Mapping[str, Any] | None, release: Release) -> list[Change]:
+def release_changes(base: Mapping[str, Any] | None, release: Release) -> list[Change]:
+    """Return in which variables, arguments and settings a release differs from another one's manifest."""
     old_env = dict(base["env"]) if base else {}
     old_argv = arguments(base["argv"]) if base else {}
     old_unit = dict(base["unit"]) if base else {}
@@ -156,15 +161,26 @@ def arguments(argv: Sequence[str]) -> dict[str, str]:
     return {name: shlex.join(words) for name, words in groups.items()}
 
 
-def _file_changes(files: Mapping[str, Mapping[str, Any]], release: Release) -> list[Change]:
+def _file_changes(files: Mapping[str, Mapping[str, Any]], wanted: Sequence[File]) -> list[Change]:
     changes: list[Change] = []
-    for file in (*release.files, *shared_files()):
+    for file in wanted:
         seen = files[file.path]
         if seen["sha256"] != sha256(file):
             changes.append(Change("file", file.path, "other content" if seen["sha256"] else None, "this release's"))
         elif seen["mode"] != file.mode or not seen["owner"].startswith("0:"):
             changes.append(Change("file", file.path, f"mode {seen['mode']:04o}", f"mode {file.mode:04o}"))
     return changes
+
+
+def _record_changes(record: Mapping[str, Any] | None, release: Release, deployment: Deployment) -> list[Change]:
+    """Return what a deploy would only write down: what drift is measured against. A new release always does."""
+    path = f"{ETC}/{release.name}/applied.json"
+    if record is None:
+        return [Change("file", path, None, "this release's")]
+    wanted = lasting(deployment)
+    named = {"hw": "expected hardware", "accept": "accepted differences", "watch": "alert or metrics"}
+    other = [word for key, word in named.items() if record["intent"].get(key) != wanted[key]]
+    return [Change("file", path, f"other {', '.join(other)}", "this configuration's")] if other else []
 
 
 def _service_changes(

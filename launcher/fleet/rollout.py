@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from launcher.errors import ConfigError, HostError, UnreachableError
 from launcher.fleet.plan import HostPlan, plan_host
@@ -12,7 +12,7 @@ from launcher.host.requests import apply_request, probe_request
 from launcher.host.transport import AgentBugError, LocalTransport, Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from launcher.host.secret_values import SecretValues
     from launcher.render import Release
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     #: Called with a host's name and a line of progress.
     Progress = Callable[[str, str], None]
+
+T = TypeVar("T")
 
 Outcome = Literal["unchanged", "pending", "done", "refused", "locked", "rolled back", "failed", "unreachable"]
 
@@ -35,7 +37,7 @@ _CODES: dict[Outcome, int] = {
     "unreachable": 5,
 }
 PENDING = 3
-_BUG = "a bug of launch; please report it with these lines"
+BUG = "a bug of launch; please report it with these lines"
 _ORDER = (8, 7, 1, 6, 5, 4, 3, 0)
 
 
@@ -116,7 +118,7 @@ def look(
         except HostError as error:
             return HostResult(way.host, "refused", message=error.message)
         except AgentBugError as error:
-            return HostResult(way.host, "refused", message=_BUG, evidence=tuple(str(error).splitlines()))
+            return HostResult(way.host, "refused", message=BUG, evidence=tuple(str(error).splitlines()))
         plan = plan_host(way.host, release, deployment, observation, secrets.fingerprints)
         if plan.problems:
             return HostResult(way.host, "refused", plan, "the host is not ready", plan.problems)
@@ -124,7 +126,7 @@ def look(
             return HostResult(way.host, "unchanged", plan, proof=_proof(observation))
         return HostResult(way.host, "pending", plan)
 
-    return _parallel(one, ways, deployment.target.parallel)
+    return parallel(one, ways, deployment.target.parallel)
 
 
 def change(
@@ -133,6 +135,7 @@ def change(
     ways: Sequence[Transport],
     seen: Sequence[HostResult],
     secrets: SecretValues,
+    intent: Mapping[str, Any],
     progress: Progress,
 ) -> tuple[HostResult, ...]:
     """Apply to every host that is pending; one round trip a host."""
@@ -141,7 +144,7 @@ def change(
         before = next(r for r in seen if r.host == way.host)
         if before.outcome != "pending" or before.plan is None:
             return before
-        request = apply_request(release, deployment, secrets, restart=bool(before.plan.restart))
+        request = apply_request(release, deployment, secrets, intent, restart=bool(before.plan.restart))
         try:
             answer = way.call(request, lambda text: progress(way.host, text))
         except UnreachableError as error:
@@ -149,7 +152,7 @@ def change(
         except HostError as error:
             return HostResult(way.host, "failed", before.plan, error.message)
         except AgentBugError as error:
-            return HostResult(way.host, "failed", before.plan, _BUG, tuple(str(error).splitlines()))
+            return HostResult(way.host, "failed", before.plan, BUG, tuple(str(error).splitlines()))
         if "outcome" not in answer:
             return HostResult(way.host, "failed", before.plan, "; ".join(answer.get("problems", ["no outcome"])))
         return HostResult(
@@ -162,7 +165,7 @@ def change(
             answer.get("proof", {}),
         )
 
-    return _parallel(one, ways, deployment.target.parallel)
+    return parallel(one, ways, deployment.target.parallel)
 
 
 def blocked(seen: Sequence[HostResult]) -> bool:
@@ -170,7 +173,8 @@ def blocked(seen: Sequence[HostResult]) -> bool:
     return any(result.outcome not in {"pending", "unchanged"} for result in seen)
 
 
-def _parallel(work: Callable[[Transport], HostResult], ways: Sequence[Transport], bound: int) -> tuple[HostResult, ...]:
+def parallel(work: Callable[[Transport], T], ways: Sequence[Transport], bound: int) -> tuple[T, ...]:
+    """Do the same on every host at the same time, at most so many at once; results in the hosts' order."""
     pool = ThreadPoolExecutor(max_workers=min(bound, len(ways)))
     try:
         return tuple(pool.map(work, ways))

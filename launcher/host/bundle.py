@@ -28,7 +28,11 @@ _MODULES = (
         "library",
     ),
     *("guard", "wait"),
-    *("files", "neighbours", "needs", "facts", "probe", "apply", "main"),
+    *("files", "neighbours", "needs", "facts", "expect"),
+    *("findings", "env_file", "unit_files", "nccl_conf", "record", "observe"),
+    *("drift_files", "drift_loaded", "drift_processes", "drift_inputs", "drift_host", "check"),
+    *("metrics", "watch_memory", "watch"),
+    *("probe", "apply", "fix", "main"),
 )
 
 _LOADER = '''\

@@ -7,20 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.host import bundle
 from launcher.paths import data_dir
+from launcher.render import encode
+from launcher.render.intent import lasting
 from launcher.render.release import ETC, UNITS, File, Release
 from launcher.render.unit import AGENT_PATH, account_words, guard_words, wait_words
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from launcher.host.secret_values import SecretValues
     from launcher.schema import Deployment
 
 
-def shared_files() -> tuple[File, ...]:
-    """Return the files that are the same for every deployment: the agent and the units of ``systemd/``."""
+#: As the units of ``systemd/`` name the interpreter.
+_PYTHON = "/usr/bin/python3"
+
+
+def shared_files(python: str) -> tuple[File, ...]:
+    """Return the files that are the same for every deployment: the agent and the units of ``systemd/``.
+
+    Args:
+        python: the host's interpreter; deployments of one host that name different ones write these files in turn.
+    """
+    program = encode.plain_path("target.python", python)
     units = sorted(p for p in data_dir("systemd").iterdir() if p.suffix in {".service", ".slice", ".target", ".timer"})
     return (
         File(AGENT_PATH, bundle.program(), 0o644),
-        *(File(f"{UNITS}/{path.name}", path.read_text(encoding="utf-8"), 0o644) for path in units),
+        *(File(f"{UNITS}/{p.name}", p.read_text(encoding="utf-8").replace(_PYTHON, program), 0o644) for p in units),
     )
 
 
@@ -34,7 +47,8 @@ def probe_request(release: Release, deployment: Deployment, secrets: SecretValue
     return {
         "verb": "probe",
         "unit": release.unit_name,
-        "paths": [file.path for file in (*release.files, *shared_files())],
+        "paths": [file.path for file in (*release.files, *shared_files(deployment.target.python))],
+        "name": release.name,
         "needs": needs(deployment),
         "secrets": {"folder": secrets_folder(release), "nonce": secrets.nonce, "ids": secrets.ids},
     }
@@ -45,20 +59,42 @@ def secrets_folder(release: Release) -> str:
     return f"{ETC}/{release.name}/secrets"
 
 
-def apply_request(release: Release, deployment: Deployment, secrets: SecretValues, *, restart: bool) -> dict[str, Any]:
-    """Return the request that brings a release into service."""
+def apply_request(
+    release: Release, deployment: Deployment, secrets: SecretValues, intent: Mapping[str, Any], *, restart: bool
+) -> dict[str, Any]:
+    """Return the request that brings a release into service.
+
+    Args:
+        release: what is wanted.
+        deployment: what it was rendered from.
+        secrets: with their values.
+        intent: what the host keeps beside it, see `launcher.render.intent`.
+        restart: whether the server must be restarted.
+    """
     return {
         "verb": "apply",
         "unit": release.unit_name,
         "files": [_entry(file) for file in release.files],
-        "shared": [_entry(file) for file in shared_files()],
+        "shared": [_entry(file) for file in shared_files(deployment.target.python)],
         "commands": loaded_commands(release, deployment),
         "secrets": [
             _entry(File(f"{secrets_folder(release)}/{id_}", value, 0o600)) for id_, value in secrets.reveal().items()
         ],
         "needs": needs(deployment),
+        "intent": intent,
         "restart": restart,
     }
+
+
+def drift_request(deployment: Deployment) -> dict[str, Any]:
+    """Return the request for one check of a deployment against what was applied last."""
+    return {"verb": "drift", "name": deployment.name, "accept": lasting(deployment)["accept"]}
+
+
+def fix_request(deployment: Deployment, *, restart: bool) -> dict[str, Any]:
+    """Return the request that puts last applied back; only with ``restart`` the server is touched."""
+    shared = [_entry(file) for file in shared_files(deployment.target.python)]
+    return {**drift_request(deployment), "verb": "fix", "shared": shared, "restart": restart}
 
 
 def loaded_commands(release: Release, deployment: Deployment) -> list[list[list[str]]]:

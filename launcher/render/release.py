@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from launcher.agent.manifest import checksum_of, digest_of
 from launcher.errors import RenderError
-from launcher.render import command, encode, fit
+from launcher.render import command, encode, fit, intent
 from launcher.render.environment import environment
 from launcher.render.unit import unit_settings, unit_text
 
@@ -86,7 +86,7 @@ def render(deployment: Deployment) -> Release:
     problems = [*encode.check_environment(env), *encode.check_arguments(argv)] or encode.check_total(argv, env)
     if not 1 <= deployment.engine.port <= 65535:
         problems.append(f"engine.port={deployment.engine.port} is no port: 1 to 65535")
-    problems += [*_empty(deployment), *fit.problems(deployment)]
+    problems += [*_empty(deployment), *fit.problems(deployment), *intent.problems(deployment)]
     if problems:
         raise RenderError(*problems)
     settings = unit_settings(deployment)

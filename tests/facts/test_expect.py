@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,7 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.fleet.expect import Finding, differences
+from launcher.agent.expect import Difference
+from launcher.agent.expect import differences as judge
 from launcher.paths import data_dir
 from launcher.schema import Hardware
 from tests.facts.replay import H200, HERE, RTX6000, parsed
@@ -43,6 +44,11 @@ def rtx6000(p2p: str = "rtx6000x8", **changes: Any) -> dict[str, Any]:
     for gpu in found["gpus"]:
         gpu.update(pcie_generation=5, pcie_width=16, power_limit_w=600, persistence=True)
     return {**found, **changes}
+
+
+def differences(hw: Hardware, facts: dict[str, Any]) -> list[Difference]:
+    """As the host itself judges: `hw` has become plain data."""
+    return judge(asdict(hw), facts)
 
 
 def told(hw: Hardware, facts: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -262,6 +268,11 @@ def test_hardware_that_says_nothing_expects_nothing() -> None:
     assert differences(Hardware(), h200()) == []
 
 
+def test_fields_that_an_older_deployment_does_not_have_say_nothing() -> None:
+    assert judge({}, h200()) == []
+    assert judge({"gpu_count": 3}, h200()) == [Difference("hw-gpu-count", "warn", "2 GPUs; hw.gpu_count=3")]
+
+
 def test_host_that_tells_nothing_is_unknown_in_everything_said() -> None:
     found = differences(RTX6000X8, {})
     ids = ["hw-gpus", "hw-interconnect", "hw-p2p", "hw-iommu", "hw-acs", "hw-numa-nodes", "hw-shm"]
@@ -326,5 +337,5 @@ _HARDWARE = st.builds(
 @given(_HARDWARE, st.lists(_GPU, max_size=4))
 def test_any_gpus(hw: Hardware, gpus: list[dict[str, Any]]) -> None:
     for found in differences(hw, {"gpus": gpus}):
-        assert isinstance(found, Finding)
+        assert isinstance(found, Difference)
         assert found.text

@@ -31,7 +31,7 @@ def observed(release: Release = RELEASE) -> dict[str, Any]:
     manifest = parse(release.manifest.text, "x")
     files = {
         f.path: {"sha256": sha256(f), "mode": f.mode, "owner": "0:0"}
-        for f in (*RELEASE.files, *release.files, *shared_files())
+        for f in (*RELEASE.files, *release.files, *shared_files(DEPLOYMENT.target.python))
     }
     if release is not RELEASE:
         for path in (RELEASE.env_file.path, RELEASE.manifest.path):

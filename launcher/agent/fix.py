@@ -1,0 +1,102 @@
+"""Put last applied back, layer by layer: files, then what is loaded, then, if asked, the running server.
+
+Never a newer wish: everything comes from the record on this host. What is not ours is not touched; the findings that
+are left say how to mend it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, List, Mapping, Sequence
+
+from . import apply as change
+from . import files, record, systemd
+from .check import check
+from .findings import counts
+from .library import failed_start
+
+#: Not ours to mend, and the guard would refuse a start with them: the server would be down instead of wrong.
+_IN_THE_WAY = ("manager-environment", "drop-in", "port-taken", "unit-shadowed", "record-missing")
+
+
+def fix(request: Mapping[str, Any], emit: change.Emit) -> Dict[str, Any]:
+    """Put back what was applied last.
+
+    Args:
+        request: ``name``; ``accept``ed differences, which are left alone; ``shared`` files of this launch; ``restart``
+            (whether the server may be restarted).
+        emit: called with a line of progress.
+
+    Returns:
+        ``outcome`` (``done``, ``failed`` or ``locked``), ``did`` (steps), ``message``, ``evidence`` and, under
+        ``check``, the state afterwards.
+    """
+    try:
+        with change.lock():
+            return _fix(request, emit)
+    except BlockingIOError:
+        message = "another launch is changing this host"
+        return {"outcome": "locked", "did": [], "message": message, "evidence": [], "check": None}
+
+
+def _fix(request: Mapping[str, Any], emit: change.Emit) -> Dict[str, Any]:
+    name, accepted = request["name"], request["accept"]
+    did: List[str] = []
+    before = check(name, accepted)
+    begin = time.time()
+    message = ""
+    evidence: List[str] = []
+    try:
+        applied = record.load(name)
+        if _todo(before, "files"):
+            emit("putting files back")
+            did += _files(applied, request["shared"], before)
+            before = check(name, accepted)
+        if request["restart"] and _todo(before, "restart"):
+            obstacles = in_the_way(before["findings"])
+            if obstacles:
+                message = "not restarted: the server would not come up with what is left; mend it first"
+                return _answer("failed", did, message, obstacles, before)
+            emit("restarting")
+            needs, unit = applied["needs"], record.unit_of(name)
+            change.restart(unit, name, systemd.properties(unit)["InvocationID"], emit, needs["log_file"])
+            did.append(f"restarted {unit}")
+            before = check(name, accepted)
+    except record.RecordError as error:
+        return _answer("failed", did, f"{error}: launch up deploys again", [], before)
+    except change.FAILURES as error:
+        message = str(error)
+        evidence = list(getattr(error, "lines", [])) or failed_start(record.unit_of(name), begin)
+        return _answer("failed", did, message, evidence, check(name, accepted))
+    return _answer("done", did, message, evidence, before)
+
+
+def _answer(
+    outcome: str, did: List[str], message: str, evidence: Sequence[str], after: Dict[str, Any]
+) -> Dict[str, Any]:
+    return {"outcome": outcome, "did": did, "message": message, "evidence": list(evidence), "check": after}
+
+
+def _todo(report: Mapping[str, Any], kind: str) -> bool:
+    return any(f["fix"] == kind and counts(f) for f in report["findings"])
+
+
+def in_the_way(findings: Sequence[Mapping[str, Any]]) -> List[str]:
+    """Return what would keep a restarted server from coming up, one line each."""
+    found = [f for f in findings if f["id"] in _IN_THE_WAY and f["severity"] == "critical"]
+    return [f"{f['text']}: {f['mend']}" for f in found]
+
+
+def _files(applied: Mapping[str, Any], shared: Sequence[Dict[str, Any]], report: Mapping[str, Any]) -> List[str]:
+    """Write the release's files, enable and reload; return what was done."""
+    did: List[str] = []
+    env, manifest, unit = applied["files"]
+    if any(f["id"].startswith(("agent-", "shared-unit-", "shared-unknown")) for f in report["findings"]):
+        did += [f"wrote {entry['path']}" for entry in shared if files.write(entry)]
+        record.write_shared(shared)
+    did += [f"wrote {entry['path']}" for entry in (env, manifest, unit) if files.write(entry)]
+    if any(f["id"] == "not-enabled" and counts(f) for f in report["findings"]):
+        change.enable(unit["path"].rpartition("/")[2])
+        did.append("enabled the unit")
+    systemd.systemctl("daemon-reload")
+    return [*did, "made systemd load its files again"]
