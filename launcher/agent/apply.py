@@ -9,13 +9,14 @@ import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
-from . import files, record, systemd
+from . import files, nccl_block, record, systemd
 from .evidence import settled, unguarded
 from .guard import REFUSAL_FILE
 from .library import account, failed_start
 from .manifest import parse
+from .nccl_conf import BlockError
 from .needs import problems
 from .observe import baseline
 from .probe import read_text
@@ -39,7 +40,16 @@ class ApplyError(Exception):
 
 
 #: What can go wrong on a host without being a mistake of ours.
-FAILURES = (OSError, systemd.SystemdError, subprocess.SubprocessError, ApplyError)
+FAILURES = (OSError, systemd.SystemdError, subprocess.SubprocessError, ApplyError, BlockError)
+
+
+class _Before(NamedTuple):
+    """What a host held before the change: unit file, secrets by path, /etc/nccl.conf, and the unit as loaded."""
+
+    unit_text: Optional[str]
+    secrets: Dict[str, Optional[str]]
+    nccl_conf: Optional[str]
+    loaded: Dict[str, Any]
 
 
 def apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
@@ -88,9 +98,12 @@ def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     lacking = problems(request["needs"], unit)
     if lacking:
         return _refused("the host is not ready", lacking)
-    old = read_text(unit_file["path"])
-    old_secrets = {entry["path"]: read_text(entry["path"]) for entry in request["secrets"]}
-    before = systemd.properties(unit)
+    before = _Before(
+        read_text(unit_file["path"]),
+        {entry["path"]: read_text(entry["path"]) for entry in request["secrets"]},
+        nccl_block.read(),
+        systemd.properties(unit),
+    )
     begin = time.time()
     try:
         emit("staging")
@@ -103,18 +116,23 @@ def _apply(request: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
             files.folder(os.path.dirname(entry["path"]), 0o700, "root")
             files.write(entry)
         files.write(unit_file)
+        nccl_block.put(_nccl_conf(request["needs"]))
         _load(request)
-        _start(request, before, emit)
+        _start(request, before.loaded, emit)
         proof = _prove(request)
         record.write(request, _baseline(request), time.time())
     except FAILURES as error:
         evidence = list(getattr(error, "lines", [])) or failed_start(unit, begin, request["needs"]["log_file"])
-        hidden = [text for text in (*old_secrets.values(), *(e["text"] for e in request["secrets"])) if text]
+        hidden = [text for text in (*before.secrets.values(), *(e["text"] for e in request["secrets"])) if text]
         evidence = [_without(line, hidden) for line in evidence]
         emit("putting back what was there before")
-        back = _put_back(request, old, old_secrets, before, emit)
+        back = _put_back(request, before, emit)
         return {**back, "message": _without(str(error), hidden), "evidence": evidence}
     return {"outcome": "done", "message": "", "evidence": [], "proof": proof}
+
+
+def _nccl_conf(needs: Dict[str, Any]) -> Optional[str]:
+    return nccl_block.wanted(nccl_block.read(), needs["name"], needs["nccl"])
 
 
 def _without(line: str, secrets: List[str]) -> str:
@@ -285,28 +303,27 @@ def _put_secrets_back(request: Dict[str, Any], old: Dict[str, Optional[str]]) ->
             files.write({**entry, "text": text})
 
 
-def _put_back(
-    request: Dict[str, Any], old: Optional[str], secrets: Dict[str, Optional[str]], before: Dict[str, Any], emit: Emit
-) -> Dict[str, Any]:
+def _put_back(request: Dict[str, Any], before: _Before, emit: Emit) -> Dict[str, Any]:
     """Restore the unit that was there, whether it starts at boot, and its server if it has been stopped."""
     unit, unit_file, needs = request["unit"], request["files"][-1], request["needs"]
-    untouched = False
+    was, untouched = before.loaded, False
     try:
-        untouched = systemd.properties(unit)["InvocationID"] == before["InvocationID"]
-        if old is None:
+        nccl_block.put(before.nccl_conf)
+        untouched = systemd.properties(unit)["InvocationID"] == was["InvocationID"]
+        if before.unit_text is None:
             systemd.systemctl("disable", "--now", unit)
             files.remove(unit_file["path"])
             systemd.systemctl("daemon-reload")
-            _put_secrets_back(request, secrets)
+            _put_secrets_back(request, before.secrets)
             return {"outcome": "rolled back", "serves": "nothing; there was no such server before"}
-        files.write({**unit_file, "text": old})
-        _put_secrets_back(request, secrets)
-        if before["UnitFileState"] != "enabled":
+        files.write({**unit_file, "text": before.unit_text})
+        _put_secrets_back(request, before.secrets)
+        if was["UnitFileState"] != "enabled":
             systemd.systemctl("disable", unit)
         systemd.systemctl("daemon-reload")
-        if before["ActiveState"] not in ("active", "activating", "reloading"):
+        if was["ActiveState"] not in ("active", "activating", "reloading"):
             systemd.systemctl("stop", unit)
-            return {"outcome": "rolled back", "serves": f"nothing; it was {before['ActiveState']} before"}
+            return {"outcome": "rolled back", "serves": f"nothing; it was {was['ActiveState']} before"}
         if untouched:
             return {"outcome": "rolled back", "serves": "the old server, which was not touched"}
         restart(unit, needs["name"], systemd.properties(unit)["InvocationID"], emit, needs["log_file"])

@@ -73,7 +73,12 @@ def _not_a_file(path: str, seen: Mapping[str, Any], what: str, severity: str) ->
         )
     if seen["kind"] == "other":
         return base._replace(
-            id=f"{what}-no-file", text=f"{path} is no file", since=since, fix="", mend=f"look at {path}"
+            id=f"{what}-no-file",
+            text=f"{path} is no file",
+            since=since,
+            cause="made by hand",
+            fix="",
+            mend=f"rm {path}, then {FIX}",
         )
     return None
 

@@ -70,6 +70,7 @@ def _library(record: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterator[Fin
                 text=f"NCCL's log of this start does not show {name}, which it did when proven",
                 should=record["manifest"]["env"].get(name, ""),
                 cause="another version of NCCL, or a communicator without it",
+                mend="launch up proves it again",
             )
 
 
@@ -91,11 +92,11 @@ def _changed(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Finding
     base = Finding(
         "", "host", "warning", "", "", mend="launch up proves the server with it; measure again what was tuned"
     )
-    for name, is_, should, severity in _compared(was, now):
+    for id_, name, is_, should in _compared(was, now):
         yield base._replace(
-            id=f"{name.split(' ')[0]}-changed",
+            id=id_,
             subject=name,
-            severity=severity,
+            severity="critical" if id_ == "gpu-changed" else "warning",
             text=f"{name}: not what it was when the deploy was proven",
             is_=is_,
             should=should,
@@ -104,36 +105,38 @@ def _changed(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Finding
 
 
 def _compared(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Tuple[str, str, str, str]]:
-    """Yield name, value now, value then, and severity of what differs; what a look could not tell is left out."""
+    """Yield id, name, value now and value then of what differs; what a look could not tell is left out."""
     kernel = [(facts.get("kernel") or {}).get("version", "") for facts in (now, was)]
     if all(kernel) and kernel[0] != kernel[1]:
-        yield "kernel", kernel[0], kernel[1], "warning"
+        yield "kernel-changed", "kernel", kernel[0], kernel[1]
     packages = [(facts.get("engine") or {}).get("versions", {}) for facts in (now, was)]
     if all(packages):
         for name in sorted({*packages[0], *packages[1]}):
             is_, should = packages[0].get(name, "not installed"), packages[1].get(name, "not installed")
             if is_ != should:
-                yield f"package {name}", is_, should, "warning"
+                yield "package-changed", f"package {name}", is_, should
     if was.get("gpus") is None or now.get("gpus") is None:
         return
     cards: List[Dict[str, Mapping[str, Any]]] = [{str(g["bus"]): g for g in facts["gpus"]} for facts in (now, was)]
     for bus in sorted({*cards[0], *cards[1]}):
         is_card, was_card = cards[0].get(bus), cards[1].get(bus)
         if not is_card or not was_card:
-            yield f"gpu {bus}", "there" if is_card else "gone", "there" if was_card else "not there", "critical"
+            yield "gpu-changed", f"GPU at {bus}", "there" if is_card else "gone", "there" if was_card else "not there"
             continue
-        for field, words in _GPU.items():
+        for field, (id_, words) in _GPU.items():
             if is_card.get(field) != was_card.get(field) and None not in (is_card.get(field), was_card.get(field)):
-                yield f"{words} of GPU {is_card['index']}", str(is_card[field]), str(was_card[field]), "warning"
+                name = f"{words} of GPU {is_card['index']}"
+                yield f"{id_}-changed", name, str(is_card[field]), str(was_card[field])
 
 
+#: Fields of a GPU that matter when they change: id and words.
 _GPU = {
-    "driver": "driver",
-    "name": "gpu name",
-    "power_limit_w": "power limit (W)",
-    "pcie_width_max": "pcie width",
-    "ecc": "ecc",
-    "mig": "mig",
+    "driver": ("driver", "driver"),
+    "name": ("gpu-name", "name"),
+    "power_limit_w": ("power-limit", "power limit in W"),
+    "pcie_width_max": ("pcie-width", "PCIe lanes"),
+    "ecc": ("ecc", "ECC"),
+    "mig": ("mig", "MIG"),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Mapping
+from typing import Any, Iterator, List, Mapping, Optional
 
 from . import knowledge, nccl_conf
 from .findings import Finding, iso
@@ -15,6 +15,7 @@ def findings(record: Mapping[str, Any], seen: Mapping[str, Any]) -> List[Finding
     """Return the inputs that a deployment gets from elsewhere than from its release."""
     manifest = record["manifest"]
     found = [*_manager(manifest, seen["manager"]), *_preload(record["baseline"], seen["inputs"])]
+    found += _block(record["needs"], seen["inputs"].get(nccl_conf.PATH))
     for path, entry in seen["inputs"].items():
         if path != PRELOAD:
             found += _nccl_file(path, entry, manifest)
@@ -94,6 +95,33 @@ def _nccl_file(path: str, entry: Mapping[str, Any], manifest: Mapping[str, Any])
                 if name.startswith("NCCL_")
                 else f"take it out of {path}",
             )
+
+
+def _block(needs: Mapping[str, Any], entry: Optional[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield a finding where the block of a deployment in /etc/nccl.conf is not what was applied."""
+    text, name, path, mend = (entry or {}).get("text", ""), needs["name"], nccl_conf.PATH, "launch drift --fix"
+    try:
+        is_ = nccl_conf.block_variables(text) if nccl_conf.owner(text) == name else None
+        told = "" if is_ == (needs["nccl"]["env"] if needs["nccl"]["block"] else None) else "another block, or none"
+    except nccl_conf.BlockError as error:
+        told = str(error)
+        mend = "mend the marker lines of the block by hand"
+    if told:
+        should = "this release's variables" if needs["nccl"]["block"] else "no block of this deployment"
+        yield Finding(
+            "nccl-block",
+            "inputs",
+            "warning",
+            path,
+            f"the block of this deployment in {path} is not what was applied",
+            told,
+            should,
+            (path,),
+            iso((entry or {}).get("ctime")),
+            "an editor on the host, or another tool",
+            mend,
+            "files" if mend.endswith("--fix") else "",
+        )
 
 
 def _preload(baseline: Mapping[str, Any], inputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Any, Iterator, List, Mapping
 
 from .findings import Finding, counts
 from .manifest import known
-from .systemd import SETTINGS, plain
+from .systemd import SETTINGS, Value, plain
 
 _COMMANDS = ("ExecStart", "ExecStartPre", "ExecStartPost", "ExecCondition")
 _ENVIRONMENT = ("Environment", "EnvironmentFiles", "PassEnvironment", "UnsetEnvironment", "PAMName", "ExecSearchPath")
@@ -89,9 +89,9 @@ def _settings(was: Mapping[str, Any], loaded: Mapping[str, Any], unit: str, caus
         )
 
 
-def shown(name: str, value: object) -> str:
+def shown(name: str, value: Value) -> str:
     """Return a property as text: no value of a variable that may be a secret, no word behind a secret's flag."""
-    if name == "Environment":
+    if name == "Environment" and isinstance(value, list):
         pairs = [entry.partition("=") for entry in value]
         return " ".join(f"{n}={v}" if known(n) else f"{n}=…" for n, _, v in pairs)
     if name.startswith("Exec") and isinstance(value, list) and all(isinstance(entry, list) for entry in value):

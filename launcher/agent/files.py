@@ -25,7 +25,7 @@ def write(entry: Dict[str, Any]) -> bool:
     Raises:
         OSError: no space, no permission, read-only file system.
     """
-    path, content, mode = entry["path"], entry["text"].encode("utf-8"), entry["mode"]
+    path, content, mode = entry["path"], entry["text"].encode("utf-8", "surrogateescape"), entry["mode"]
     gid = pwd.getpwnam(entry["group"]).pw_gid
     if _same(path, content, mode, gid):
         return False

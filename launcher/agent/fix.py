@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, List, Mapping, Sequence
 
 from . import apply as change
-from . import files, record, systemd
+from . import files, nccl_block, record, systemd
 from .check import check
 from .findings import counts
 from .library import failed_start
@@ -95,6 +95,12 @@ def _files(applied: Mapping[str, Any], shared: Sequence[Dict[str, Any]], report:
         did += [f"wrote {entry['path']}" for entry in shared if files.write(entry)]
         record.write_shared(shared)
     did += [f"wrote {entry['path']}" for entry in (env, manifest, unit) if files.write(entry)]
+    needs = applied["needs"]
+    text = nccl_block.read()
+    if not nccl_block.problems(text, needs["name"], needs["nccl"]) and nccl_block.put(
+        nccl_block.wanted(text, needs["name"], needs["nccl"])
+    ):
+        did.append("put the block in /etc/nccl.conf right")
     if any(f["id"] == "not-enabled" and counts(f) for f in report["findings"]):
         change.enable(unit["path"].rpartition("/")[2])
         did.append("enabled the unit")

@@ -8,7 +8,7 @@ import shutil
 import stat
 from typing import Any, Dict, List, Optional
 
-from . import systemd
+from . import nccl_block, systemd
 from .neighbours import POINTER, conflicts, deployed
 from .processes import read_bytes
 
@@ -53,6 +53,7 @@ def _problems(needs: Dict[str, Any], unit: str) -> List[str]:
             found.append(f"user {user.pw_name} may not enter {path} (for {key})")
     if needs["log_file"]:
         found += _log_file(needs["log_file"])
+    found += nccl_block.problems(nccl_block.read(), needs["name"], needs["nccl"])
     return found + conflicts(needs, deployed())
 
 

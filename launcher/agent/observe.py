@@ -174,7 +174,7 @@ def inputs(manifest: Mapping[str, Any], user: str) -> Dict[str, Dict[str, Any]]:
         seen = unit_files.state(os.path.realpath(path))
         if seen["kind"] == "absent":
             continue
-        content = seen.pop("content", b"").decode("utf-8", "replace")
+        content = seen.pop("content", b"").decode("utf-8", "surrogateescape")
         found[path] = {**seen, "text": content}
     preload = unit_files.state(_PRELOAD)
     if preload.get("content", b"").strip():

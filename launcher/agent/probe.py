@@ -8,7 +8,7 @@ import re
 import stat
 from typing import Any, Dict, Optional
 
-from . import credentials, record, systemd
+from . import credentials, nccl_block, record, systemd
 from .evidence import settled, unguarded
 from .facts import facts
 from .library import account
@@ -39,6 +39,7 @@ def probe(request: Dict[str, Any]) -> Dict[str, Any]:
         "unit": {"text": text, "loaded": loaded},
         "applied": _applied(text),
         "record": _recorded(request["name"]),
+        "nccl_conf": nccl_block.read(),
         "running": _running(request["needs"]["name"], loaded, request["secrets"]),
         "secrets": _stored(request["secrets"]),
         "facts": facts(request["needs"]["programs"]["engine.python"], request["needs"]["user"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Union
 
 _MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
 _GET_ALL = ("org.freedesktop.DBus.Properties", "GetAll", "s", "")
@@ -15,6 +15,9 @@ PROPERTIES = (
     *("NeedDaemonReload", "EnvironmentFiles", "ExecStart", "ExecStartPost", "MainPID", "ControlGroup"),
     *("InvocationID", "NRestarts", "Job", "TimeoutStartUSec", "TimeoutStopUSec"),
 )
+#: A property as busctl gives it.
+Value = Union[str, int, float, bool, List[Any], None]
+
 #: Settings of a unit that decide what its processes carry, may use, and when they start again (systemd 247 to 257).
 SETTINGS = (
     *("Type", "Restart", "RestartUSec", "RestartPreventExitStatus", "SuccessExitStatus", "RemainAfterExit"),
@@ -89,7 +92,7 @@ def _all(path: str) -> Dict[str, Any]:
         raise SystemdError(f"busctl answers nothing readable for {path}: {text[:200]}") from error
 
 
-def plain(name: str, value: object) -> object:
+def plain(name: str, value: Value) -> Value:
     """Return a property's value without what changes from start to start: the times and pids of its commands."""
     return [entry[:3] for entry in value] if name.startswith("Exec") and isinstance(value, list) else value
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 OUTCOMES = {
     "unreachable": ("lost", "?", "is unreachable", "are unreachable"),
     "refused": ("lost", "!", "was refused", "were refused"),
+    "failed": ("bad", "!", "could not be checked or mended", "could not be checked or mended"),
     "drift and pending": ("bad", "✗", "", ""),
     "drift": ("bad", "✗", "has drifted", "have drifted"),
     "not deployed": ("wait", "–", "lacks a deployment", "lack a deployment"),  # noqa: RUF001 - a sign
@@ -28,6 +29,7 @@ OUTCOMES = {
 }
 #: Style and sign of each severity.
 MARKS = {"critical": ("bad", "✗"), "warning": ("warn", "!"), "unknown": ("lost", "?"), "info": ("calm", "i")}
+#: Titles of layers that are no plain word.
 TITLES = {"loaded": "Loaded by systemd"}
 _NO_FINDING = {"id": "", "layer": "", "severity": "", "subject": "", "text": "", "is_": "", "should": "", "where": ()}
 _NO_FINDING |= {"since": "", "cause": "", "mend": "", "fix": "", "muted": ""}
@@ -61,6 +63,7 @@ class Row:
     message: str
     evidence: Sequence[str]
     check: Mapping[str, Any] | None
+    pending: Sequence[Mapping[str, Any]]
     releases: Sequence[tuple[str, str, bool]]
     layers: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
     muted: Sequence[Mapping[str, Any]]
@@ -123,6 +126,7 @@ def _row(deployment: Mapping[str, Any], host: Mapping[str, Any], anchor: str) ->
         message=host["message"],
         evidence=host["evidence"],
         check=check,
+        pending=host.get("pending", ()),
         releases=releases(deployment["digest"], check),
         layers=by_layer(finding for finding in findings if not finding["muted"]),
         muted=[finding for _, group in by_layer(f for f in findings if f["muted"]) for finding in group],

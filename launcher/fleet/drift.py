@@ -11,7 +11,7 @@ from launcher.fleet.plan import Change, release_changes
 from launcher.fleet.rollout import BUG, parallel, worst
 from launcher.host.requests import drift_request, fix_request
 from launcher.host.transport import AgentBugError, Transport
-from launcher.render.intent import lasting
+from launcher.render.intent import LASTING, lasting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -166,8 +166,7 @@ def _pending(report: Mapping[str, Any], deployment: Deployment, release: Release
         return ()
     changes = release_changes(report["manifest"], release)
     wanted = lasting(deployment)
-    named = {"hw": "expected hardware", "accept": "accepted differences", "watch": "alert or metrics"}
-    other = [word for key, word in named.items() if report["intent"].get(key) != wanted[key]]
+    other = [word for key, word in LASTING.items() if report["intent"].get(key) != wanted[key]]
     return (*changes, *(Change("service", word, "as applied", "another") for word in other))
 
 

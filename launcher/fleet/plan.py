@@ -6,11 +6,13 @@ import shlex
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from launcher.agent import nccl_block
 from launcher.agent.expect import differences
+from launcher.agent.nccl_conf import PATH, BlockError
 from launcher.fleet.interfaces import no_interface
 from launcher.fleet.versions import judged_by_versions
-from launcher.host.requests import loaded_commands, sha256, shared_files
-from launcher.render.intent import lasting
+from launcher.host.requests import loaded_commands, nccl, sha256, shared_files
+from launcher.render.intent import LASTING, lasting
 from launcher.render.release import ETC
 
 if TYPE_CHECKING:
@@ -87,11 +89,14 @@ def plan_host(
         *_secret_changes(observation["secrets"], wanted),
         *_file_changes(observation["files"], (*release.files, *shared_files(deployment.target.python))),
         *_record_changes(observation["record"], release, deployment),
+        *_nccl_conf_changes(observation["nccl_conf"], deployment),
         *_service_changes(loaded, observation["files"], release, loaded_commands(release, deployment)),
     ]
     facts = observation["facts"]
     notes = [f"drop-in of somebody else: {path}" for path in loaded["DropInPaths"]]
-    notes += [f"NCCL also reads {path}: {', '.join(names)}" for path, names in (facts["nccl_files"] or {}).items()]
+    for path, names in (facts["nccl_files"] or {}).items():
+        more = [name for name in names if name not in release.env]
+        notes += [f"NCCL also reads {path}: {', '.join(more)}"] if more else []
     expected = differences(asdict(deployment.hw), facts)
     notes += [f"{found.text} [{found.id}]" for found in expected if found.severity != "inform"]
     refused, warned = judged_by_versions(deployment, facts)
@@ -178,9 +183,19 @@ def _record_changes(record: Mapping[str, Any] | None, release: Release, deployme
     if record is None:
         return [Change("file", path, None, "this release's")]
     wanted = lasting(deployment)
-    named = {"hw": "expected hardware", "accept": "accepted differences", "watch": "alert or metrics"}
-    other = [word for key, word in named.items() if record["intent"].get(key) != wanted[key]]
+    other = [word for key, word in LASTING.items() if record["intent"].get(key) != wanted[key]]
     return [Change("file", path, f"other {', '.join(other)}", "this configuration's")] if other else []
+
+
+def _nccl_conf_changes(text: str | None, deployment: Deployment) -> list[Change]:
+    try:
+        if nccl_block.wanted(text, deployment.name, nccl(deployment)) == text:
+            return []
+    except BlockError:
+        return []  # the host has told of it as a problem
+    if deployment.unit.nccl_conf:
+        return [Change("file", PATH, "another block, or none", "this release's variables")]
+    return [Change("file", PATH, "a block of this deployment", "no block")]
 
 
 def _service_changes(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.host import bundle
 from launcher.paths import data_dir
 from launcher.render import encode
+from launcher.render.environment import environment
 from launcher.render.intent import lasting
 from launcher.render.release import ETC, UNITS, File, Release
 from launcher.render.unit import AGENT_PATH, account_words, guard_words, wait_words
@@ -124,4 +125,11 @@ def needs(deployment: Deployment) -> dict[str, Any]:
         "port": deployment.engine.port,
         "gpus": list(deployment.engine.gpus),
         "memory_fraction": deployment.engine.memory_fraction,
+        "nccl": nccl(deployment),
     }
+
+
+def nccl(deployment: Deployment) -> dict[str, Any]:
+    """Return the variables of NCCL, and whether they also belong into /etc/nccl.conf."""
+    env = {name: value for name, value in environment(deployment).items() if name.startswith("NCCL_")}
+    return {"block": deployment.unit.nccl_conf, "env": env}

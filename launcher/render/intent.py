@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from launcher.schema import Deployment
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.@{}\\-]+\.(service|target|path|socket|timer|scope|slice|mount)")
+#: Parts of a lasting intent in words.
+LASTING = {
+    "hw": "expected hardware",
+    "accept": "accepted differences",
+    "watch": "alert or metrics",
+    "nccl_conf": "block in /etc/nccl.conf",
+}
 
 
 def intent(deployment: Deployment, words: Iterable[str] = (), by: str = "") -> dict[str, Any]:
@@ -34,6 +41,7 @@ def lasting(deployment: Deployment) -> dict[str, Any]:
     return {
         "hw": dataclasses.asdict(deployment.hw),
         "accept": [dataclasses.asdict(entry) for entry in drift.accept.values()],
+        "nccl_conf": deployment.unit.nccl_conf,
         "watch": {"alert": drift.alert.replace("{deployment}", deployment.name), "textfile": drift.textfile},
     }
 

@@ -22,8 +22,8 @@ ATTACK = (
     """'"></code></style></title></pre></details><script>top.hacked=1</script><img src=x onerror="top.hacked=1">"""
     """<svg onload=top.hacked=1><a href="javascript:top.hacked=1">{{ 7*7 }}{% raw %}&lt;b&gt;"""
 )
-#: Phone, tablet, both sides of where the look changes, and a desk.
-WIDTHS = [360, 700, 895, 900, 1160, 1280]
+#: Phones, tablet, both sides of where the look changes, and a desk.
+WIDTHS = [320, 360, 700, 895, 900, 1160, 1280]
 
 
 def finding(**fields: Any) -> dict[str, Any]:
@@ -74,6 +74,7 @@ def text_of(html: str) -> str:
         ([("a", "pending"), ("b", "unreachable"), ("c", "refused"), ("d", "drift")],
          "1 of 4 hosts is unreachable, 1 was refused, 1 has drifted and 1 has a change pending"),
         ([("a", "drift"), ("a", "in sync"), ("b", "in sync")], "1 of 2 hosts has drifted"),
+        ([("a", "failed"), ("b", "drift")], "1 of 2 hosts could not be checked or mended and 1 has drifted"),
         ([("a", "locked"), ("b", "in sync")], "1 of 2 hosts is locked"),
     ],
 )  # fmt: skip
@@ -205,6 +206,13 @@ def test_accepted_and_uncounted_findings_are_told_apart() -> None:
     assert told.count("no drift") == 2
 
 
+def test_what_is_pending_is_told() -> None:
+    change = {"kind": "variable", "name": "NCCL_ALGO", "old": "Ring", "new": "Tree"}
+    given = host("gpu1", "pending", pending=[change, {**change, "name": "NCCL_PROTO", "old": None}])
+    told = text_of(subject.page(record(given, digest=WANTED), AT))
+    assert "no drift variable NCCL_ALGO : Ring → Tree variable NCCL_PROTO : none → Tree" in told
+
+
 def test_what_cannot_be_seen_is_written_out() -> None:
     found = finding(is_="a\x1b[1m\u202eb\udcff\0", text="two\nlines")
     told = subject.page(record(host("gpu1", check=check(findings=[found]))), AT)
@@ -237,10 +245,17 @@ def nasty() -> dict[str, Any]:
     seen = check(applied=applied, nccl=nccl, running=bad + "r", service=bad, since=bad, restarts=10**12, proven=10**12)
     outcomes = [*subject.OUTCOMES, ATTACK]
     hosts = [
-        host(f"{bad}{n}", outcomes[n % 8], message=bad, evidence=[bad] * (n % 9), check=seen if n % 8 else None)
+        host(
+            f"{bad}{n}",
+            outcomes[n % len(outcomes)],
+            message=bad,
+            evidence=[bad] * (n % 9),
+            check=seen if n % 8 else None,
+        )
         for n in range(29)
     ]
-    hosts.append(host(bad, "drift", check={**seen, "findings": found}))
+    change = {"kind": "variable", "name": bad, "old": bad, "new": None}
+    hosts.append(host(bad, "drift and pending", check={**seen, "findings": found}, pending=[change]))
     return record(*hosts, deployment=bad, digest=bad)
 
 

@@ -13,6 +13,7 @@ from launcher.fleet.plan import HostPlan, arguments, plan_host
 from launcher.fleet.rollout import HostResult, Outcome, Result
 from launcher.host.requests import loaded_commands, sha256, shared_files
 from launcher.render import Release, render
+from launcher.render.intent import intent
 from tests.composing import compose
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def observed(release: Release = RELEASE) -> dict[str, Any]:
             },
         },
         "applied": {"digest": release.digest, "manifest": manifest},
+        "record": {"digest": release.digest, "intent": intent(DEPLOYMENT, ["+hw=rtx6000x8"], "anna@laptop")},
+        "nccl_conf": None,
         "running": {
             "main": 7,
             "digest": release.digest,
@@ -103,6 +106,8 @@ FILE_ONLY: dict[str, Callable[[dict[str, Any]], object]] = {
     "owner": lambda s: s["files"][RELEASE.env_file.path].update(owner="1000:0"),
     "unit changed": lambda s: s["files"][RELEASE.unit.path].update(sha256="0"),
     "agent": lambda s: s["files"]["/usr/local/lib/launch/agent.py"].update(sha256="0"),
+    "no record": lambda s: s.update(record=None),
+    "other hardware expected": lambda s: s["record"]["intent"]["hw"].update(gpu_count=4),
     "disabled": lambda s: s["unit"]["loaded"].update(UnitFileState="disabled"),
     "not reloaded": lambda s: s["unit"]["loaded"].update(NeedDaemonReload=True),
     "command replaced": lambda s: s["unit"]["loaded"].update(ExecStart=[["", ["/bin/sleep", "1"]]]),

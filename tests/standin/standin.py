@@ -15,7 +15,9 @@ STANDIN_LOAD_SECONDS --standin-load Â· STANDIN_WARMUP_SECONDS --standin-warmup Â
 comma list, or a file `fault` beside this program, of: hang, hang503, crash, exit0, crash_after_ready,
 strip_env, override_env, no_completion, bare_child (one without any environment), brief_children (such ones
 that come and go, as compilers do), nccl_extra (workers get an NCCL setting more), no_algorithm (dies as of a bare
-Tree, with NCCL's line).
+Tree, with NCCL's line), cut_env (workers rename themselves over their environment in spite of SPT_NOENV).
+
+A file `lib/libnccl.so.2` beside this program is mapped by the main process and the workers, as NCCL is.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import argparse
 import ctypes
 import http.server
 import json
+import mmap
 import os
 import re
 import signal
@@ -38,7 +41,7 @@ from pathlib import Path
 FAULTS = frozenset(
     (
         *("hang", "hang503", "crash", "exit0", "crash_after_ready", "strip_env", "override_env", "no_completion"),
-        *("bare_child", "brief_children", "nccl_extra", "no_algorithm"),
+        *("bare_child", "brief_children", "nccl_extra", "no_algorithm", "cut_env"),
     )
 )
 SGLANG, VLLM = "sglang", "vllm"
@@ -72,7 +75,7 @@ def title_area() -> tuple[int, int]:
     with open("/proc/self/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
         fields = file.read().rsplit(")", 1)[1].split()
     start, end = int(fields[45]), int(fields[46])
-    if os.environ.get("SPT_NOENV"):
+    if os.environ.get("SPT_NOENV") and "cut_env" not in fault_file().split(","):
         return start, end
     libc = ctypes.CDLL(None)
     libc.strdup.restype = ctypes.c_void_p
@@ -96,6 +99,15 @@ def rename(title: str) -> None:
 
 
 # --- worker ---
+
+
+def map_library() -> mmap.mmap | None:
+    """Map NCCL's library, where there is one, and return what keeps it mapped."""
+    try:
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libnccl.so.2"), "rb") as file:  # noqa: PTH100, PTH118, PTH120, PTH123
+            return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    except OSError:
+        return None
 
 
 def nccl_lines(rank: int) -> None:
@@ -122,6 +134,7 @@ def work(flavour: str, rank: int, parent: int) -> None:
         # Set again, as SGLang does: this is where the cut in its workers' environment ends.
         os.environ["NCCL_CUMEM_ENABLE"] = os.environ.get("NCCL_CUMEM_ENABLE", "0")
     rename(TITLES[flavour] % rank)
+    library = map_library()  # noqa: F841 - mapped as long as it is held
     nccl_lines(rank)
     sys.stdout.write(f"standin worker {rank} ready\n")
     sys.stdout.flush()
@@ -197,6 +210,7 @@ class Engine:
         self.workers: list[subprocess.Popen[bytes]] = []
         self.ready = False
         self.stopping = False
+        self.library = map_library()
         self.served = 0
 
     def run(self) -> None:
