@@ -118,6 +118,10 @@ WRONG = {
     "host twice": (["up", "target=ssh", "target.hosts=[a,a]"], "more than once"),
     "status without host": (["status"], "no host is named"),
     "sweep on a host": (["-m", "nccl.algo=Ring,Tree", "target=local"], "not there yet"),
+    "drift without host": (["drift"], "no host is named"),
+    "fix of another verb": (["plan", "--fix"], "--fix goes with drift"),
+    "page of another verb": (["drift", "--html", "x"], "--html goes with status"),
+    "reserved name": (["name=drift"], "launch-drift.service is the host's own check"),
     "sweep of status": (["status", "-m"], "-m does not go with status"),
     "ssh config": (["plan", "target=ssh", "target.hosts=a", "target.ssh_config=none"], "no such file"),
 }

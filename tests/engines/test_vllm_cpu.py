@@ -67,8 +67,8 @@ def served() -> Iterator[Fleet]:
         yield fleet
 
 
-def launch(fleet: Fleet, verb: str, *words: str) -> str:
-    """Run the command as a user does; it has to succeed."""
+def launch(fleet: Fleet, verb: str, *words: str, code: int = 0) -> str:
+    """Run the command as a user does; it has to end with this exit code."""
     target = ("target=ssh", "target.hosts=[h1]", f"target.ssh_config={fleet.ssh_config}")
     done = subprocess.run(
         [sys.executable, "-m", "launcher", verb, *TINY, *target, *words],
@@ -78,7 +78,7 @@ def launch(fleet: Fleet, verb: str, *words: str) -> str:
         timeout=PATIENCE + 60,
         check=False,
     )
-    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
@@ -124,6 +124,9 @@ def assert_nothing_to_complain_about(fleet: Fleet, said: str) -> None:
     assert [line.split(":")[1] for line in own] == [" guard", " proof"], own
     assert " 4 processes " in own[1]
     assert "nothing to change" in launch(fleet, "plan")
+    # What a restart by systemd leaves is its count: the one thing that is found, and it is set back.
+    fleet.hosts[0].run(f"systemctl reset-failed {UNIT}")
+    assert ": in sync; " in launch(fleet, "drift")
 
 
 def test_deployed_it_carries_the_set(served: Fleet) -> None:
@@ -155,3 +158,34 @@ def test_a_restart_ends_in_one_clean_tuned_server(served: Fleet, command: str, a
     assert_nothing_to_complain_about(served, said)
     assert words in said
     assert said.count("Scheduled restart job") == automatic
+
+
+#: Imported by every Python of the environment before anything else: what is set here reaches what the server starts.
+BEHIND_ITS_BACK = f"""
+cat > {vllm_cpu.FOLDER}/lib/python3.11/site-packages/sitecustomize.py <<'EOF'
+import os
+os.environ["NCCL_MAX_NCHANNELS"] = "2"
+EOF
+mkdir -p /etc/systemd/system/{UNIT}.d
+printf '[Service]\\nExecStartPost=\\n' > /etc/systemd/system/{UNIT}.d/no-waiter.conf
+systemctl daemon-reload
+systemctl restart {UNIT}
+for _ in $(seq {PATIENCE}); do pgrep -f ^{WORKER} && break; sleep 1; done; sleep 2
+"""
+
+
+def test_a_value_changed_behind_its_back_is_found_in_enginecore_and_worker(served: Fleet) -> None:
+    host = served.hosts[0]
+    host.run(BEHIND_ITS_BACK, timeout=PATIENCE * 2)
+    (checked,) = json.loads(launch(served, "drift", "--json", code=4))["deployments"][0]["hosts"]
+    found = {f["id"]: f for f in checked["check"]["findings"] if f["layer"] == "processes"}
+    assert found.keys() == {"env-different"}
+    one = found["env-different"]
+    assert (one["subject"], one["is_"], one["should"]) == ("NCCL_MAX_NCHANNELS", "2", "16")
+    titles = {where.split("(")[1].split(" ")[0].rstrip(")") for where in one["where"]}
+    assert {ENGINE, WORKER} <= titles
+    main = look(host, UNIT)["MainPID"]
+    assert not any(where.startswith(f"process {main} ") for where in one["where"])
+    assert "sitecustomize" in one["cause"]
+    layers = {f["layer"] for f in checked["check"]["findings"]}
+    assert {"files", "loaded", "processes"} <= layers

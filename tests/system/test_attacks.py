@@ -34,7 +34,7 @@ def test_another_command_by_drop_in_is_never_proven(launch: Launch, host: FleetH
     drop_in(host, OTHER_SERVER)
     assert host.run(f"systemctl restart {UNIT}", check=False).returncode != 0
     assert "was not started by the guard" in journal(host)
-    assert "in sync" not in launch("status", *REFERENCE).stdout
+    assert "in sync" not in launch("status", *REFERENCE, check=4).stdout
 
 
 def test_another_command_without_a_waiter_is_found_by_every_look(launch: Launch, host: FleetHost) -> None:
@@ -45,6 +45,7 @@ def test_another_command_without_a_waiter_is_found_by_every_look(launch: Launch,
     assert "ExecStart= as loaded" in done.stdout
     assert "ExecStartPost= as loaded" in done.stdout
     assert "was not started by the guard" in done.stdout
+    assert "[unguarded]" in launch("drift", *REFERENCE, check=4).stdout
 
 
 def test_a_taken_out_waiter_stops_a_deploy(launch: Launch, host: FleetHost) -> None:

@@ -1,0 +1,1 @@
+"""Measurements against peers, from the same run; never tests."""
