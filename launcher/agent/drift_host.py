@@ -9,6 +9,8 @@ from . import expect
 from .findings import Finding, iso
 
 _CONTAINER = re.compile(r"(docker|libpod|cri-containerd|crio|containerd)[-/:]")
+#: Services that others start things from; without pam_systemd what a login leaves behind stays in sshd's own.
+_DOOR = re.compile(r"/(sshd?|cron|crond|atd)(@[^/]*)?\.service$")
 
 
 def findings(record: Mapping[str, Any], seen: Mapping[str, Any]) -> List[Finding]:
@@ -187,9 +189,8 @@ def _stop(job: Mapping[str, Any]) -> str:
     unit = cgroup.rpartition("/")[2]
     if _CONTAINER.search(cgroup):
         return "stop that container"
-    return (
-        f"systemctl stop {unit}" if unit.endswith(".service") and "user.slice" not in cgroup else f"kill {job['pid']}"
-    )
+    own = unit.endswith(".service") and "user.slice" not in cgroup and not _DOOR.search(cgroup)
+    return f"systemctl stop {unit}" if own else f"kill {job['pid']}"
 
 
 def _carries(job: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
@@ -209,6 +210,8 @@ def how_started(cgroup: str) -> str:
         return "started in a container"
     if re.search(r"/user\.slice/.*session-[^/]*\.scope", cgroup):
         return "started by hand in a login session (ssh, nohup, tmux)"
+    if _DOOR.search(cgroup):
+        return f"started by hand or by a job, through {cgroup.rpartition('/')[2]}"
     if "/user.slice/" in cgroup:
         return "started by a user's own systemd"
     if re.search(r"/run-[^/]*\.(service|scope)$", cgroup):

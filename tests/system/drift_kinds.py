@@ -24,7 +24,7 @@ loose() { echo "$1" > /opt/standin/fault; dropin /run/systemd/system/$U.d 'ExecS
 # up: wait until somebody listens on the port, and the workers have their names.
 up() { for i in $(seq 100); do ss -Hltn sport = :8000 | grep -q . && pgrep -f ^sglang::scheduler_TP1 > /dev/null && break
        sleep 0.1; done; sleep 0.3; }
-# ended: wait until systemd has started the server again.
+# back PID: wait until systemd has started the server again.
 back() { for i in $(seq 150); do [ "$(systemctl show -P ActiveState $U)" = active ] && [ "$(main)" != "$1" ] && break
          sleep 0.1; done; }
 put_back() { for f in $FILES; do rm -rf "$f"; cp -a "$KEPT$f" "$f"; done; reload; }
@@ -48,7 +48,8 @@ stray() { nohup env $1 /opt/standin/python -m sglang.launch_server --model-path 
 
 #: Run once, right after the deploy.
 KEEP = r"""
-rm -rf $KEPT; for f in $FILES; do mkdir -p $KEPT${f%/*}; cp -a $f $KEPT$f; done; echo $ETC/*.env > $KEPT/env
+rm -rf $KEPT; for f in $FILES; do mkdir -p $KEPT${f%/*}; cp -a $f $KEPT$f; done
+sed -n s/^EnvironmentFile=//p $UF > $KEPT/env
 """
 
 #: Run after the deploy of another release, which is not the one that the rows are about.
@@ -671,7 +672,7 @@ PROCESSES = [
         "processes/unguarded critical",
         "guard",
         "systemctl kill -s HUP --kill-who=main ssh.service",
-        also="processes/argv-different",
+        also="processes/argv-different processes/env-missing",  # the guard also hands over the secret
         undo=_RESTART,
         fix="restart",
         text="ExecStart=",
@@ -783,7 +784,7 @@ PROCESSES = [
     ),
     _kind(
         "limits: core",
-        "prlimit --pid $(main) --core=0:0",
+        "runuser -u llm -- prlimit --pid $(main) --core=0:0",
         "processes/limit-changed warning",
         "Max core file size",
         "prlimit --pid $(pgrep -o sshd) --core=0:",
@@ -793,7 +794,7 @@ PROCESSES = [
     ),
     _kind(
         "limits: locked memory",
-        "prlimit --pid $(main) --memlock=65536:65536",
+        "runuser -u llm -- prlimit --pid $(main) --memlock=65536:65536",
         "processes/limit-changed warning",
         "Max locked memory",
         "prlimit --pid $(main) --memlock",
@@ -970,8 +971,8 @@ HOST = [
     _kind(
         "GPU: power limit",
         "sed -i '0,/<current_power_limit>700.00/s//<current_power_limit>500.00/' $SMI",
-        "host/power-changed warning",
-        "power limit (W) of GPU 0",
+        "host/power-limit-changed warning",
+        "of GPU 0",
         "sed -i 's/<sm_clock>[0-9]*/<sm_clock>345/' $SMI",
         also="host/hw-power-limit host/hw-power",
         text="500",
@@ -995,8 +996,8 @@ HOST = [
     _kind(
         "GPU: a narrower link",
         "sed -i 's/<max_link_width>16x/<max_link_width>8x/; s/<current_link_width>16x/<current_link_width>8x/' $SMI",
-        "host/pcie-changed warning",
-        "pcie width of GPU",
+        "host/pcie-width-changed warning",
+        "of GPU 1",
         "sed -i 's/<fan_speed>.*</<fan_speed>9 %</' $SMI",
         also="host/hw-pcie-width host/hw-pcie host/hw-pcie-generation",
     ),

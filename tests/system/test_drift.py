@@ -8,6 +8,7 @@ import itertools
 import json
 import random
 import shlex
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import pytest
 
 from launcher.agent.findings import counts
 from launcher.cli import main
+from tests.fleet import access
 from tests.system.drift_kinds import FURNISH, KEEP, KEEP_OTHER, KINDS, KIT, UNFURNISH, Kind
 from tests.system.tool import UNIT, WIPE, Launch, assert_tuned, look, wait_for
 
@@ -36,10 +38,32 @@ class Site:
     host: FleetHost
     launch: Launch
     words: tuple[str, ...]
+    channel: Path
 
-    def sh(self, script: str, *, check: bool = True) -> str:
-        """Run shell on the host, with the kit; what fails in it is not looked at."""
-        return self.host.run(f"{KIT}\n{script}\ntrue", check=check).stdout
+    def sh(self, script: str) -> str:
+        """Run shell on the host, with the kit, over the one connection; what fails in it is not looked at."""
+        done = subprocess.run(
+            [*self.ssh(), self.host.name, f"{KIT}\n{script}\ntrue"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return done.stdout
+
+    def ssh(self) -> list[str]:
+        """Return the command that goes through the one connection, for speed."""
+        return [*access.command(self.host.ssh_config, self.host.name)[:-1], "-o", f"ControlPath={self.channel}"]
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """Hold the connection."""
+        subprocess.run([*self.ssh(), "-fNM", self.host.name], check=True, capture_output=False)
+        try:
+            yield
+        finally:
+            subprocess.run([*self.ssh(), "-O", "exit", self.host.name], check=False, capture_output=True)
 
     def drift(self, *more: str) -> tuple[int, dict[str, Any]]:
         """Return the exit code of ``launch drift`` and what it says of the host; in this process, for speed."""
