@@ -110,6 +110,11 @@ class Unit:
     ready: Literal["completion", "health"] = "completion"
     # Empty: the journal. Else a file that both streams are appended to.
     log_file: str = ""
+    # Before a planned stop: how long to wait until no client is connected, in seconds.
+    drain_seconds: int = 0
+    # Shell commands of the host, run by root in a planned change: before the server stops, after the new one is proven.
+    before_stop: str = ""
+    after_start: str = ""
     # Also keep NCCL's variables in a marked block of /etc/nccl.conf, for servers that somebody starts by hand.
     nccl_conf: bool = False
 
@@ -171,6 +176,12 @@ class Target:
     python: str = "/usr/bin/python3"
     # Hosts worked on at the same time.
     parallel: int = 16
+    # Hosts that switch together or not at all, in the order of `hosts`. 0: all of them.
+    hosts_per_world: int = 0
+    # Between two worlds, in seconds; the first one is the canary.
+    pause: int = 0
+    # Worlds that may fail before no further one is begun.
+    max_failures: int = 0
     # In seconds, for each step of each hop. 0: ConnectTimeout of the SSH configuration, else 10.
     connect_timeout: int = 0
 

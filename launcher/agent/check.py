@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from . import drift_files, drift_host, drift_inputs, drift_loaded, drift_processes, record, systemd, unit_files
+from . import drift_files, drift_host, drift_inputs, drift_loaded, drift_processes, lease, record, systemd, unit_files
 from .findings import Finding, as_data, counts, mute, order
 from .observe import look, observe
 from .processes import unit_processes
@@ -100,6 +100,7 @@ def _report(name: str, applied: Mapping[str, Any], seen: Mapping[str, Any], foun
         "nccl": seen["nccl"],
         "watch": intent.get("watch", {}),
         "about": _about(seen["facts"]),
+        "change": lease.holder(),
         "manifest": applied["manifest"],
         "intent": intent,
         "findings": as_data(found),
@@ -145,6 +146,7 @@ def _without_record(name: str, reason: str) -> Dict[str, Any]:
         "nccl": None,
         "watch": {},
         "about": {},
+        "change": lease.holder(),
         "manifest": None,
         "intent": None,
         "findings": as_data(found),

@@ -33,6 +33,7 @@ _WORDS = {"name": "product_name", "virtualization": "gpu_virtualization_mode/vir
 _FLAGS = {"persistence": "persistence_mode", "ecc": "ecc_mode/current_ecc", "mig": "mig_mode/current_mig"}
 _NUMBERS = {
     "memory_mib": "fb_memory_usage/total",
+    "memory_free_mib": "fb_memory_usage/free",
     "pcie_generation": "pci/pci_gpu_link_info/pcie_gen/current_link_gen",
     "pcie_generation_max": "pci/pci_gpu_link_info/pcie_gen/max_link_gen",
     "pcie_width": "pci/pci_gpu_link_info/link_widths/current_link_width",

@@ -9,17 +9,21 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, Mapping, Sequence
 
-from . import apply as change
 from . import files, nccl_block, record, systemd
 from .check import check
+from .failed import FAILURES
 from .findings import counts
+from .lease import LeaseHeld, lease
 from .library import failed_start
+from .serving import Emit, enable, start
 
 #: Not ours to mend, and the guard would refuse a start with them: the server would be down instead of wrong.
+#: What the note of the lease says; nothing ends a repair by force.
+_SECONDS = 3600
 _IN_THE_WAY = ("manager-environment", "drop-in", "port-taken", "unit-shadowed", "record-missing")
 
 
-def fix(request: Mapping[str, Any], emit: change.Emit) -> Dict[str, Any]:
+def fix(request: Mapping[str, Any], emit: Emit) -> Dict[str, Any]:
     """Put back what was applied last.
 
     Args:
@@ -32,14 +36,13 @@ def fix(request: Mapping[str, Any], emit: change.Emit) -> Dict[str, Any]:
         ``check``, the state afterwards.
     """
     try:
-        with change.lock():
+        with lease(request["by"], request["name"], "drift --fix", _SECONDS):
             return _fix(request, emit)
-    except BlockingIOError:
-        message = "another launch is changing this host"
-        return {"outcome": "locked", "did": [], "message": message, "evidence": [], "check": None}
+    except LeaseHeld as held:
+        return {"outcome": "locked", "did": [], "message": str(held), "evidence": [], "check": None}
 
 
-def _fix(request: Mapping[str, Any], emit: change.Emit) -> Dict[str, Any]:
+def _fix(request: Mapping[str, Any], emit: Emit) -> Dict[str, Any]:
     name, accepted = request["name"], request["accept"]
     did: List[str] = []
     before = check(name, accepted)
@@ -59,12 +62,12 @@ def _fix(request: Mapping[str, Any], emit: change.Emit) -> Dict[str, Any]:
                 return _answer("failed", did, message, obstacles, before)
             emit("restarting")
             needs, unit = applied["needs"], record.unit_of(name)
-            change.restart(unit, name, systemd.properties(unit)["InvocationID"], emit, needs["log_file"])
+            start(unit, name, emit, needs["log_file"], verb="restart")
             did.append(f"restarted {unit}")
             before = check(name, accepted)
     except record.RecordError as error:
         return _answer("failed", did, f"{error}: launch up deploys again", [], before)
-    except change.FAILURES as error:
+    except FAILURES as error:
         message = str(error)
         evidence = list(getattr(error, "lines", [])) or failed_start(record.unit_of(name), begin)
         return _answer("failed", did, message, evidence, check(name, accepted))
@@ -102,7 +105,7 @@ def _files(applied: Mapping[str, Any], shared: Sequence[Dict[str, Any]], report:
     ):
         did.append("put the block in /etc/nccl.conf right")
     if any(f["id"] == "not-enabled" and counts(f) for f in report["findings"]):
-        change.enable(unit["path"].rpartition("/")[2])
+        enable(unit["path"].rpartition("/")[2])
         did.append("enabled the unit")
     systemd.systemctl("daemon-reload")
     return [*did, "made systemd load its files again"]

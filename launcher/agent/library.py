@@ -9,7 +9,7 @@ import subprocess
 import time
 from typing import Any, Dict, Iterable, Iterator, List
 
-from . import knowledge, nccl_log, systemd
+from . import failure, knowledge, nccl_log, systemd
 from .journal import say
 from .manifest import ManifestError, load
 
@@ -83,6 +83,16 @@ def cause_of_death(lines: Iterable[str]) -> List[str]:
     return [f"NCCL: {cause.kind}: {cause.line.strip()}"]
 
 
+def _whole(log_file: str) -> List[str]:
+    """Return the newest megabyte of a log file: an engine's first cause stands hundreds of lines above its end."""
+    try:
+        with open(log_file, "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - 1_000_000))
+            return stream.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+
+
 def failed_start(unit: str, since: float, log_file: str = "", lines: int = 15) -> List[str]:
     """Return the evidence of a failed start: guard, waiter, NCCL's reason, the first errors, the newest lines.
 
@@ -96,11 +106,21 @@ def failed_start(unit: str, since: float, log_file: str = "", lines: int = 15) -
     try:
         systemd.command(["journalctl", "--sync"])
         said = systemd.command(argv).splitlines()
+        state = systemd.all_properties(unit)
         tail = systemd.command(["tail", "-n", str(lines), log_file]).splitlines() if log_file else []
     except systemd.SystemdError as error:
         return [str(error)]
     verdicts = [line for line in said if line.startswith("launch: ") and "guard: release" not in line]
+    kind = failure.classify([*_whole(log_file), *said], state)
+    told = [f"{kind.kind}: {kind.line}".rstrip(": "), f"next: {kind.advice}"] if kind.kind != failure.UNKNOWN else []
     # The first error is the cause; what stands last is often only its consequence.
     causes = [line for line in said if _CAUSE.search(line) and line not in verdicts][:3]
     shown = {*verdicts, *causes}
-    return [*verdicts, *cause_of_death(said), *causes, *(line for line in said[-lines:] if line not in shown), *tail]
+    return [
+        *told,
+        *verdicts,
+        *cause_of_death(said),
+        *causes,
+        *(line for line in said[-lines:] if line not in shown),
+        *tail,
+    ]

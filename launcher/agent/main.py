@@ -7,9 +7,9 @@ import os
 import signal
 import sys
 import traceback
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
-from .apply import apply
+from . import change, past
 from .check import check
 from .fix import fix
 from .guard import guard
@@ -17,20 +17,25 @@ from .library import tell
 from .needs import unusable
 from .probe import probe
 from .systemd import SystemdError
+from .uninstall import uninstall
 from .wait import wait
 from .watch import watch
 
 
-def serve(request_text: str) -> int:
+def serve(request_text: str, program: str = "") -> int:
     """Answer one request with JSON lines on standard output: events, then the result.
 
     A client that goes away does not stop the work half-way: SIGHUP and a closed pipe are ignored.
+
+    Args:
+        request_text: JSON.
+        program: text of this agent, for what goes on in a unit of its own.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.umask(0o022)
     request = json.loads(request_text)
     try:
-        _send({"result": _answer(request)})
+        _send({"result": _answer(request, program)})
     except SystemdError as error:
         # Only the probe lets it through: apply answers with an outcome.
         _send({"result": {"problems": [str(error)]}})
@@ -40,20 +45,30 @@ def serve(request_text: str) -> int:
     return 0
 
 
-def _answer(request: Dict[str, Any]) -> Dict[str, Any]:
+def _answer(request: Dict[str, Any], program: str) -> Dict[str, Any]:
     def emit(text: str) -> None:
         _send({"event": text})
 
-    if request["verb"] == "probe":
+    verb = request["verb"]
+    if verb == "probe":
         return probe(request)
-    if request["verb"] == "apply":
-        return apply(request, emit)
     lacking = unusable()
     if lacking:
         return {"problems": lacking}
-    if request["verb"] == "drift":
-        return {"problems": [], "check": check(request["name"], request["accept"])}
-    return {"problems": [], **fix(request, emit)}
+    return {"problems": [], **_VERBS[verb](request, program, emit)}
+
+
+#: What a client may ask of a host, beside the probe; only `drift` and `history` change nothing.
+_VERBS: Dict[str, Callable[[Dict[str, Any], str, Callable[[str], None]], Dict[str, Any]]] = {
+    "apply": change.begin,
+    "continue": lambda request, _, emit: change.go_on(request["id"], request["word"], emit),
+    "follow": lambda request, _, emit: change.watch(request["name"], emit),
+    "drift": lambda request, _, __: {"check": check(request["name"], request["accept"])},
+    "fix": lambda request, _, emit: fix(request, emit),
+    "history": lambda request, _, __: past.history(request["name"]),
+    "rollback": past.rollback,
+    "uninstall": lambda request, _, emit: uninstall(request, emit),
+}
 
 
 def _send(message: Dict[str, Any]) -> None:
@@ -76,8 +91,14 @@ def main(argv: List[str]) -> int:
         return tell(argv[1])
     if argv == ["drift"]:
         return watch()
+    if len(argv) == 2 and argv[0] == "change":
+        return change.change(argv[1])
+    if len(argv) == 3 and argv[0] == "recover":
+        return change.recover(argv[1], argv[2])
+    if argv == ["recover"]:
+        return change.recover_all()
     sys.stderr.write(
         "usage: agent.py guard MANIFEST -- COMMAND... | wait MANIFEST --pid PID --deadline SECONDS | account MANIFEST"
-        " | drift\n"
+        " | drift | change FOLDER | recover [NAME ID]\n"
     )
     return 2

@@ -9,8 +9,7 @@ import stat
 from typing import Any, Dict, List, Optional
 
 from . import nccl_block, systemd
-from .neighbours import POINTER, conflicts, deployed
-from .processes import read_bytes
+from .neighbours import conflicts, deployed
 
 #: Older ones read quotes in environment files differently and know no LoadCredential=.
 OLDEST_SYSTEMD = 247
@@ -100,9 +99,6 @@ def _foreign_unit(unit: str) -> List[str]:
         target = os.readlink(path)
         word = "masked: systemctl unmask" if target == "/dev/null" else f"a link to {target}: systemctl disable"
         return [f"{path} is {word} {unit}"]
-    content = read_bytes(path)
-    if content and not POINTER.search(content.decode("utf-8", "replace")):
-        return [f"{path} was not written by launch: move it away, or set name=OTHER"]
     loaded = systemd.properties(unit).get("FragmentPath", "")
     if loaded not in ("", path):
         return [f"a unit of this name is loaded from {loaded}: remove it, or set name=OTHER"]

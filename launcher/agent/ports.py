@@ -10,7 +10,7 @@ from typing import Dict, Iterable, Iterator, Set
 
 from .processes import cgroup_of, read_bytes
 
-_LISTEN = "0A"
+_LISTEN, _ESTABLISHED = "0A", "01"
 _WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104
 
 
@@ -26,6 +26,16 @@ def _sockets(port: int, host: str = "") -> Dict[str, int]:
             if int(number, 16) == port and _in_the_way(address, host):
                 found[fields[9]] = int(fields[7])
     return found
+
+
+def clients(port: int) -> int:
+    """Return how many connections from elsewhere are open on a port of this host."""
+    count = 0
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        lines = (read_bytes(table) or b"").decode("ascii", "replace").splitlines()[1:]
+        fields = (line.split() for line in lines)
+        count += sum(f[3] == _ESTABLISHED and int(f[1].rpartition(":")[2], 16) == port for f in fields if len(f) > 3)
+    return count
 
 
 def _in_the_way(address: str, host: str) -> bool:

@@ -8,7 +8,7 @@ import re
 import stat
 from typing import Any, Dict, Optional
 
-from . import credentials, nccl_block, record, systemd
+from . import credentials, nccl_block, origin, record, systemd
 from .evidence import settled, unguarded
 from .facts import facts
 from .library import account
@@ -16,6 +16,7 @@ from .manifest import ManifestError, parse
 from .needs import problems
 from .neighbours import POINTER
 from .processes import read_bytes, read_process
+from .record import state
 
 
 def probe(request: Dict[str, Any]) -> Dict[str, Any]:
@@ -39,6 +40,8 @@ def probe(request: Dict[str, Any]) -> Dict[str, Any]:
         "unit": {"text": text, "loaded": loaded},
         "applied": _applied(text),
         "record": _recorded(request["name"]),
+        "seen": state(f"/etc/systemd/system/{unit}", request["name"]),
+        "foreign": origin.is_first(request["name"]) and [p for p in origin.paths(unit) if os.path.lexists(p)],
         "nccl_conf": nccl_block.read(),
         "running": _running(request["needs"]["name"], loaded, request["secrets"]),
         "secrets": _stored(request["secrets"]),

@@ -6,6 +6,7 @@ network has to be there; secrets are not in it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -58,7 +59,11 @@ def load(name: str) -> Dict[str, Any]:
     Raises:
         RecordError: missing, unreadable, or changed since it was written.
     """
-    path = path_of(name)
+    return read(path_of(name))
+
+
+def read(path: str) -> Dict[str, Any]:
+    """Return a record from its file, see `load`."""
     content = read_bytes(path)
     if content is None:
         reason = "cannot be read" if os.path.lexists(path) else "is not there"
@@ -74,11 +79,21 @@ def load(name: str) -> Dict[str, Any]:
     return record
 
 
+def state(path: str, name: str) -> Dict[str, str]:
+    """Return what a plan is made of: digests of the unit file and of what was applied last."""
+    content = read_bytes(path)
+    try:
+        applied = load(name)["digest"]
+    except RecordError:
+        applied = ""
+    return {"unit": "" if content is None else hashlib.sha256(content).hexdigest(), "applied": applied}
+
+
 def write(request: Mapping[str, Any], baseline: Mapping[str, Any], now: float) -> None:
     """Write the record of a deploy that was proven, and of the files that all deployments share.
 
     Args:
-        request: of `apply`: its ``files``, ``shared``, ``unit``, ``secrets``, ``needs`` and ``intent``.
+        request: of `apply`: its ``files``, ``shared``, ``commands``, ``secrets``, ``needs`` and ``intent``.
         baseline: what the host looked like then, see `observe.baseline`.
         now: seconds of the epoch.
 
@@ -92,7 +107,8 @@ def write(request: Mapping[str, Any], baseline: Mapping[str, Any], now: float) -
         "digest": json.loads(request["files"][1]["text"])["digest"],
         "at": int(now),
         "files": request["files"],
-        "secrets": [entry["path"] for entry in request["secrets"]],
+        "commands": request["commands"],
+        "secrets": [*(entry["path"] for entry in request["secrets"]), *request.get("kept_secrets", ())],
         "needs": request["needs"],
         "intent": request["intent"],
         "baseline": baseline,

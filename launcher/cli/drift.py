@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.agent.findings import iso
 from launcher.cli import show_drift
 from launcher.cli.prepare import Prepared, prepare
-from launcher.cli.tell import confirmed, progress
+from launcher.cli.tell import confirmed, progress, who
 from launcher.errors import ConfigError, LaunchError
 from launcher.fleet import drift as fleet
 from launcher.fleet.rollout import PENDING, transports, worst
@@ -34,12 +34,16 @@ class _Job:
 
     def fix(self, seen: fleet.Checked, line: CommandLine, *, restart: bool) -> fleet.Checked:
         deployment, release = self.item.deployment, self.item.release
-        return fleet.fix(deployment, release, self.ways, seen, progress(line), restart=restart)
+        return fleet.fix(deployment, release, self.ways, seen, progress(line), who(), restart=restart)
 
 
 def status(line: CommandLine) -> int:
-    """Show what runs on the hosts, one line each, or as a page."""
-    seen = [job.look(line) for job in _jobs(line)]
+    """Show what runs on the hosts, one line each, or as a page; with ``--follow`` after the changes under way."""
+    jobs = _jobs(line)
+    if line.follow:
+        for job in jobs:
+            fleet.follow(job.item.deployment, job.ways, progress(line))
+    seen = [job.look(line) for job in jobs]
     # To differ from this configuration is no failure of a look.
     code = worst(checked.exit_code for checked in seen if checked.exit_code != PENDING)
     if line.html:

@@ -21,6 +21,9 @@ VERBS = {
     "render": "write the release into a folder",
     "status": "show what runs on the hosts, one line each; --html FILE writes a page",
     "drift": "compare what runs with what was applied, in every layer; --fix puts that back, never a newer wish",
+    "history": "show the generations of a deployment on its hosts",
+    "rollback": "rollback NAME [NUMBER]: apply an older generation, the last one of another release if none is named",
+    "uninstall": "take a deployment off its hosts, back to what was there before it",
     "check": "apply all rules: what NCCL and the engine would ignore, change, refuse or die of",
     "explain": "explain KEY: its value, what set it, and what of it reaches the server",
     "init": "write a commented deployment file to start from",
@@ -53,6 +56,8 @@ class CommandLine:
     json: bool
     fix: bool = False
     html: str = ""
+    break_lease: bool = False
+    follow: bool = False
 
     def with_names(self, *names: str) -> CommandLine:
         """Return the same command line with other names of deployments."""
@@ -91,6 +96,10 @@ def parse(argv: Sequence[str]) -> CommandLine:
         raise ConfigError(f"-e {doubles[0]}=… contradicts env.{doubles[0]}=…: give one of them")
     if args.fix and verb != "drift":
         raise ConfigError("--fix goes with drift: launch drift --fix")
+    if args.follow and verb != "status":
+        raise ConfigError("--follow goes with status")
+    if args.break_lease and verb != "up":
+        raise ConfigError("--break-lease goes with up")
     if args.html and verb != "status":
         raise ConfigError("--html goes with status: launch status --html FILE")
     return CommandLine(
@@ -105,6 +114,8 @@ def parse(argv: Sequence[str]) -> CommandLine:
         json=args.json,
         fix=args.fix,
         html=args.html,
+        break_lease=args.break_lease,
+        follow=args.follow,
     )
 
 
@@ -137,6 +148,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-m", "--multirun", action="store_true", help="one point for each value of comma lists")
     parser.add_argument("-y", "--yes", action="store_true", help="apply without asking")
     parser.add_argument("--fix", action="store_true", help="with drift: put back what was applied last")
+    parser.add_argument(
+        "--break-lease", action="store_true", help="with up: end another one's change first, which takes it back"
+    )
+    parser.add_argument("--follow", action="store_true", help="with status: follow a change that is under way first")
     parser.add_argument("--html", metavar="FILE", default="", help="with status: write one self-contained page")
     parser.add_argument("--json", action="store_true", help="print one JSON record")
     parser.add_argument("--version", action="version", version=f"launch {__version__}")

@@ -56,6 +56,9 @@ def _headline(host: HostCheck) -> str:
 
 def _lines(host: HostCheck) -> Iterator[str]:
     yield from (f"did: {step}" for step in host.did)
+    held = (host.check or {}).get("change")
+    if held:
+        yield f"{paint('!', '!')} {held['owner']} is changing this host ({held['why']} {held['deployment']})"
     if host.message and host.check is not None:
         yield f"{paint('!', '!')} {host.message}"
     yield from (f"    {text}" for text in host.evidence)
@@ -101,6 +104,9 @@ def table(seen: Sequence[Checked]) -> None:
 
 
 def _state(host: HostCheck) -> str:
+    held = (host.check or {}).get("change")
+    if held:
+        return f"CHANGING: {held['owner']}, {held['why']} {held['deployment']}: launch status --follow"
     counted = [f for f in host.findings if counts(f)]
     if host.check is None or host.outcome == "failed":
         return f"{host.outcome}: {host.message}"

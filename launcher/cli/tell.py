@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -15,6 +18,15 @@ _COLOURS = {"+": "32", "-": "31", "~": "33", "!": "31", "bold": "1", "dim": "2"}
 def paint(text: str, colour: str) -> str:
     """Return text in a colour, as it is where no terminal shows it."""
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if sys.stdout.isatty() else text
+
+
+def who() -> str:
+    """Return who asks from where, for the lease and the record on the host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container without a name for its user
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def confirmed(line: CommandLine, question: str) -> bool:

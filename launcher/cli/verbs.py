@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import shlex
-import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launcher.catalogue import rules
 from launcher.cli import show
 from launcher.cli.drift import drift, status
+from launcher.cli.flight import in_flight
+from launcher.cli.past import history, rollback, uninstall
 from launcher.cli.prepare import Prepared, layers, prepare, prepare_points, write
-from launcher.cli.tell import confirmed, progress
+from launcher.cli.tell import confirmed, progress, who
 from launcher.errors import ConfigError
 from launcher.fleet import rollout
+from launcher.fleet.change import Flight, Why, roll
 from launcher.host import secret_values
+from launcher.host.requests import apply_request
 from launcher.render.intent import intent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from launcher.cli.parser import CommandLine
+    from launcher.host.requests import Change
     from launcher.host.secret_values import SecretValues
     from launcher.host.transport import Transport
 
@@ -115,6 +119,9 @@ VERBS: dict[str, Callable[[CommandLine], int]] = {
     "render": render_only,
     "status": status,
     "drift": drift,
+    "history": history,
+    "rollback": rollback,
+    "uninstall": uninstall,
     "run": run,
     "check": check,
     "explain": explain,
@@ -151,20 +158,15 @@ class _Job:
         seen = rollout.look(deployment, release, self.ways, self.secrets, progress)
         return rollout.Result(release.name, release.digest, seen)
 
-    def change(self, seen: rollout.Result, progress: rollout.Progress) -> rollout.Result:
+    def change(self, seen: rollout.Result, flight: Flight, tell: rollout.Progress, why: Why) -> rollout.Result:
         deployment, release = self.item.deployment, self.item.release
-        kept = intent(deployment, self.item.words, _who())
-        done = rollout.change(deployment, release, self.ways, seen.hosts, self.secrets, kept, progress)
+        kept = intent(deployment, self.item.words, who())
+
+        def begin(_: rollout.HostResult, how: Change) -> Mapping[str, Any]:
+            return apply_request(release, deployment, self.secrets, kept, how)
+
+        done = roll(self.ways, seen.hosts, deployment.target, begin, flight, tell, why)
         return rollout.Result(release.name, release.digest, done)
-
-
-def _who() -> str:
-    """Return who deploys from where, for the record on the host."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container without a name for its user
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
 
 
 def _jobs(prepared: Sequence[Prepared]) -> list[_Job]:
@@ -189,7 +191,10 @@ def _deploy_all(line: CommandLine, jobs: Sequence[_Job], *, apply: bool) -> int:
         if not line.json:
             print("launch: changes are pending, nothing was changed; confirm with --yes", file=sys.stderr)
         return code
-    return _finish(line, [job.change(seen, tell) for job, seen in zip(jobs, results, strict=True)], changed=True)
+    flight = Flight()
+    why = Why("up", line.break_lease)
+    work = [partial(job.change, seen, flight, tell, why) for job, seen in zip(jobs, results, strict=True)]
+    return _finish(line, in_flight(work, flight, [job.item.release.name for job in jobs]), changed=True)
 
 
 def _finish(line: CommandLine, results: Sequence[rollout.Result], *, changed: bool) -> int:

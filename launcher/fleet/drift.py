@@ -90,12 +90,30 @@ def look(deployment: Deployment, release: Release, ways: Sequence[Transport], pr
     return Checked(release.name, release.digest, _compare(seen))
 
 
+def follow(deployment: Deployment, ways: Sequence[Transport], progress: Progress) -> None:
+    """Tell what a change that is under way does on each host, until it waits or ends."""
+    request = {"verb": "follow", "name": deployment.name}
+
+    def one(way: Transport) -> None:
+        try:
+            answer = way.call(request, lambda text: progress(way.host, text))
+        except HostError as error:
+            progress(way.host, error.message)
+            return
+        waits = answer["outcome"] == "waits"
+        told = f"waits for its client after the phase {answer['phase']!r}" if waits else answer.get("message", "")
+        progress(way.host, told or answer["outcome"])
+
+    parallel(one, ways, deployment.target.parallel)
+
+
 def fix(
     deployment: Deployment,
     release: Release,
     ways: Sequence[Transport],
     seen: Checked,
     progress: Progress,
+    by: str,
     *,
     restart: bool,
 ) -> Checked:
@@ -107,9 +125,10 @@ def fix(
         ways: to the hosts.
         seen: the check before.
         progress: called with lines of progress.
+        by: who asks.
         restart: whether servers may be restarted.
     """
-    request = fix_request(deployment, restart=restart)
+    request = fix_request(deployment, by, restart=restart)
     before = {host.host: host for host in seen.hosts}
 
     def one(way: Transport) -> HostCheck:

@@ -45,6 +45,7 @@ class HostPlan:
         problems: what the host lacks; any of them stops the deployment before a change.
         notes: things worth knowing that stop nothing.
         facts: what the host is, as the agent found it.
+        seen: digests of what the plan was made of.
     """
 
     host: str
@@ -56,6 +57,7 @@ class HostPlan:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    seen: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def in_sync(self) -> bool:
@@ -93,7 +95,11 @@ def plan_host(
         *_service_changes(loaded, observation["files"], release, loaded_commands(release, deployment)),
     ]
     facts = observation["facts"]
-    notes = [f"drop-in of somebody else: {path}" for path in loaded["DropInPaths"]]
+    foreign = observation["foreign"] or []
+    notes = [
+        f"{path} was not written by launch: it is kept as generation 0, and uninstall puts it back" for path in foreign
+    ]
+    notes += [f"drop-in of somebody else: {path}" for path in loaded["DropInPaths"] if path not in foreign]
     for path, names in (facts["nccl_files"] or {}).items():
         more = [name for name in names if name not in release.env]
         notes += [f"NCCL also reads {path}: {', '.join(more)}"] if more else []
@@ -110,18 +116,24 @@ def plan_host(
         problems=(*refused, *no_interface(deployment, facts)),
         notes=(*notes, *warned),
         facts=facts,
+        seen=observation["seen"],
     )
 
 
 def release_changes(base: Mapping[str, Any] | None, release: Release) -> list[Change]:
     """Return in which variables, arguments and settings a release differs from another one's manifest."""
+    return manifest_changes(base, {"env": release.env, "argv": release.argv, "unit": release.settings})
+
+
+def manifest_changes(base: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> list[Change]:
+    """Return in which variables, arguments and settings two manifests differ."""
     old_env = dict(base["env"]) if base else {}
     old_argv = arguments(base["argv"]) if base else {}
     old_unit = dict(base["unit"]) if base else {}
     return [
-        *_differences("argument", old_argv, arguments(release.argv)),
-        *_differences("variable", old_env, release.env),
-        *_differences("unit", old_unit, release.settings),
+        *_differences("argument", old_argv, arguments(wanted["argv"])),
+        *_differences("variable", old_env, wanted["env"]),
+        *_differences("unit", old_unit, wanted["unit"]),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Look at all hosts, then change those that differ; hosts are worked on at the same time, with a bound."""
+"""Look at all hosts at the same time, with a bound; what becomes of them, and the exit code that follows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from launcher.errors import ConfigError, HostError, UnreachableError
 from launcher.fleet.plan import HostPlan, plan_host
-from launcher.host.requests import apply_request, probe_request
+from launcher.host.requests import probe_request
 from launcher.host.transport import AgentBugError, LocalTransport, Transport
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ T = TypeVar("T")
 Outcome = Literal["unchanged", "pending", "done", "refused", "locked", "rolled back", "failed", "unreachable"]
 
 #: Exit code of each outcome, and which of several wins.
-_CODES: dict[Outcome, int] = {
+CODES: dict[Outcome, int] = {
     "unchanged": 0,
     "done": 0,
     "pending": 3,
@@ -51,7 +51,8 @@ class HostResult:
     message: str = ""
     evidence: tuple[str, ...] = ()
     serves: str = ""
-    proof: dict[str, Any] = field(default_factory=dict)
+    proof: Mapping[str, Any] = field(default_factory=dict)
+    generation: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Result:
             failed and outcomes & {"done", "unchanged"}
         ):
             return 8
-        return worst(_CODES[outcome] for outcome in outcomes)
+        return worst(CODES[outcome] for outcome in outcomes)
 
 
 def worst(codes: Iterable[int]) -> int:
@@ -125,45 +126,6 @@ def look(
         if plan.in_sync:
             return HostResult(way.host, "unchanged", plan, proof=_proof(observation))
         return HostResult(way.host, "pending", plan)
-
-    return parallel(one, ways, deployment.target.parallel)
-
-
-def change(
-    deployment: Deployment,
-    release: Release,
-    ways: Sequence[Transport],
-    seen: Sequence[HostResult],
-    secrets: SecretValues,
-    intent: Mapping[str, Any],
-    progress: Progress,
-) -> tuple[HostResult, ...]:
-    """Apply to every host that is pending; one round trip a host."""
-
-    def one(way: Transport) -> HostResult:
-        before = next(r for r in seen if r.host == way.host)
-        if before.outcome != "pending" or before.plan is None:
-            return before
-        request = apply_request(release, deployment, secrets, intent, restart=bool(before.plan.restart))
-        try:
-            answer = way.call(request, lambda text: progress(way.host, text))
-        except UnreachableError as error:
-            return HostResult(way.host, "unreachable", before.plan, error.message)
-        except HostError as error:
-            return HostResult(way.host, "failed", before.plan, error.message)
-        except AgentBugError as error:
-            return HostResult(way.host, "failed", before.plan, BUG, tuple(str(error).splitlines()))
-        if "outcome" not in answer:
-            return HostResult(way.host, "failed", before.plan, "; ".join(answer.get("problems", ["no outcome"])))
-        return HostResult(
-            way.host,
-            answer["outcome"],
-            before.plan,
-            answer["message"],
-            tuple(answer["evidence"]),
-            answer.get("serves", ""),
-            answer.get("proof", {}),
-        )
 
     return parallel(one, ways, deployment.target.parallel)
 

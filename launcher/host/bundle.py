@@ -15,24 +15,15 @@ if TYPE_CHECKING:
 
 #: In order of dependence: a module imports only from those before it.
 _MODULES = (
-    *(
-        "knowledge",
-        "manifest",
-        "processes",
-        "evidence",
-        "credentials",
-        "ports",
-        "systemd",
-        "journal",
-        "nccl_log",
-        "library",
-    ),
-    *("guard", "wait"),
+    *("knowledge", "manifest", "processes", "evidence", "credentials", "ports", "systemd", "journal", "nccl_log"),
+    *("guard", "wait", "failure", "library"),
     *("files", "nccl_conf", "nccl_block", "neighbours", "needs", "facts", "expect"),
+    *("obstacle", "as_user", "model_files", "model_place", "preflight_draft", "preflight_host", "preflight"),
     *("findings", "env_file", "unit_files", "record", "observe"),
+    *("lease", "failed", "staging", "leftovers", "serving", "keep", "origin"),
     *("drift_files", "drift_loaded", "drift_processes", "drift_inputs", "drift_host", "check"),
     *("metrics", "watch_memory", "watch"),
-    *("probe", "apply", "fix", "main"),
+    *("marker", "generations", "probe", "transaction", "change", "past", "uninstall", "fix", "main"),
 )
 
 _LOADER = '''\
@@ -98,5 +89,5 @@ def payload(request: Mapping[str, Any]) -> str:
         f"PROGRAM = {program()!a}\n"
         "scope = {'__name__': 'launch_agent_over_ssh'}\n"
         "exec(compile(PROGRAM, '<launch_agent>', 'exec'), scope)\n"
-        f"raise SystemExit(scope['load']().serve({json.dumps(request)!a}))\n"
+        f"raise SystemExit(scope['load']().serve({json.dumps(request)!a}, PROGRAM))\n"
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
+from launcher import __version__
 from launcher.host import bundle
 from launcher.paths import data_dir
 from launcher.render import encode
@@ -22,6 +25,29 @@ if TYPE_CHECKING:
 
 #: As the units of ``systemd/`` name the interpreter.
 _PYTHON = "/usr/bin/python3"
+#: Seconds that a change may take beside its starts and stops.
+_LIMIT_SLACK = 900
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a change of one host is done.
+
+    Attributes:
+        why: in a few words, for the lease and the history.
+        restart: whether the server must be restarted.
+        waits: phases after which the host waits for a word: ``staged``, ``stopped``, ``proven``.
+        seen: what the plan was made of; another state on the host refuses the change.
+        break_lease: end another one's change first.
+        id: of this change on this host.
+    """
+
+    why: str
+    restart: bool
+    waits: tuple[str, ...]
+    seen: Mapping[str, str]
+    break_lease: bool = False
+    id: str = field(default_factory=lambda: uuid4().hex[:12])
 
 
 def shared_files(python: str) -> tuple[File, ...]:
@@ -61,7 +87,7 @@ def secrets_folder(release: Release) -> str:
 
 
 def apply_request(
-    release: Release, deployment: Deployment, secrets: SecretValues, intent: Mapping[str, Any], *, restart: bool
+    release: Release, deployment: Deployment, secrets: SecretValues, intent: Mapping[str, Any], change: Change
 ) -> dict[str, Any]:
     """Return the request that brings a release into service.
 
@@ -70,7 +96,7 @@ def apply_request(
         deployment: what it was rendered from.
         secrets: with their values.
         intent: what the host keeps beside it, see `launcher.render.intent`.
-        restart: whether the server must be restarted.
+        change: how it is done.
     """
     return {
         "verb": "apply",
@@ -83,8 +109,46 @@ def apply_request(
         ],
         "needs": needs(deployment),
         "intent": intent,
-        "restart": restart,
+        **change_part(deployment, change),
     }
+
+
+def change_part(deployment: Deployment, change: Change) -> dict[str, Any]:
+    """Return the part of a request that every change has."""
+    unit = deployment.unit
+    return {
+        "id": change.id,
+        "why": change.why,
+        "waits": list(change.waits),
+        "seen": dict(change.seen),
+        "restart": change.restart,
+        "break_lease": change.break_lease,
+        "hooks": {"before_stop": unit.before_stop, "after_start": unit.after_start, "drain": unit.drain_seconds},
+        # Two starts and two stops at most, draining, hooks and waiting; then systemd ends it and the old state returns.
+        "limit": 2 * (unit.start_timeout + unit.stop_timeout) + unit.drain_seconds + _LIMIT_SLACK,
+    }
+
+
+def history_request(name: str) -> dict[str, Any]:
+    """Return the request for the generations of a deployment."""
+    return {"verb": "history", "name": name}
+
+
+def rollback_request(deployment: Deployment, number: int, change: Change, by: str) -> dict[str, Any]:
+    """Return the request that applies an older generation."""
+    shared = [_entry(file) for file in shared_files(deployment.target.python)]
+    whole = {"verb": "rollback", "name": deployment.name, "number": number, "by": by, "launch": __version__}
+    return {**whole, "shared": shared, **change_part(deployment, change)}
+
+
+def continue_request(id_: str, word: str) -> dict[str, Any]:
+    """Return the request that says a word to a change that waits: ``go``, ``revert`` or ``detach``."""
+    return {"verb": "continue", "id": id_, "word": word}
+
+
+def uninstall_request(name: str, by: str) -> dict[str, Any]:
+    """Return the request that takes a deployment off a host."""
+    return {"verb": "uninstall", "name": name, "by": by}
 
 
 def drift_request(deployment: Deployment) -> dict[str, Any]:
@@ -92,10 +156,10 @@ def drift_request(deployment: Deployment) -> dict[str, Any]:
     return {"verb": "drift", "name": deployment.name, "accept": lasting(deployment)["accept"]}
 
 
-def fix_request(deployment: Deployment, *, restart: bool) -> dict[str, Any]:
+def fix_request(deployment: Deployment, by: str, *, restart: bool) -> dict[str, Any]:
     """Return the request that puts last applied back; only with ``restart`` the server is touched."""
     shared = [_entry(file) for file in shared_files(deployment.target.python)]
-    return {**drift_request(deployment), "verb": "fix", "shared": shared, "restart": restart}
+    return {**drift_request(deployment), "verb": "fix", "by": by, "shared": shared, "restart": restart}
 
 
 def loaded_commands(release: Release, deployment: Deployment) -> list[list[list[str]]]:
@@ -126,6 +190,37 @@ def needs(deployment: Deployment) -> dict[str, Any]:
         "gpus": list(deployment.engine.gpus),
         "memory_fraction": deployment.engine.memory_fraction,
         "nccl": nccl(deployment),
+        "allow": list(deployment.allow),
+        "preflight": preflight(deployment),
+    }
+
+
+def preflight(deployment: Deployment) -> dict[str, Any]:
+    """Return what a host looks for before the old server stops, see `launcher.agent.preflight`."""
+    engine, args = deployment.engine, deployment.engine.args
+    load_format = str(args.get("load_format") or "")
+    tokenizer = not any(args.get(key) for key in ("tokenizer", "tokenizer_path", "skip_tokenizer_init"))
+    places = {"revision": str(args.get("revision") or ""), "download_dir": str(args.get("download_dir") or "")}
+    draft = {
+        "path": deployment.spec.draft_model_path,
+        "load_format": str(args.get("speculative_draft_load_format") or load_format),
+        **places,
+        "revision": str(args.get("speculative_draft_model_revision") or ""),
+    }
+    return {
+        "user": engine.user,
+        "engine": engine.name,
+        "python": engine.python,
+        "env": environment(deployment),
+        "working_directory": engine.working_directory,
+        "model": {"path": deployment.model.path, "load_format": load_format, "tokenizer": tokenizer, **places},
+        "draft": draft if deployment.spec.draft_model_path else None,
+        "port": engine.port,
+        "host": engine.host,
+        "unit": f"launch-{deployment.name}.service",
+        "gpus": list(engine.gpus),
+        "memory_fraction": engine.memory_fraction,
+        "log_file": deployment.unit.log_file,
     }
 
 

@@ -17,6 +17,8 @@ from tests.fleet.shell import FleetError
 if TYPE_CHECKING:
     from typing import Self
 
+#: Where the presets of the tests have their weights: a model of a few bytes each.
+MODELS = ("mnt/models/Kimi-K2.5", "mnt/models/Kimi-K2.5-eagle3", "mnt/models/tiny")
 STANDIN = Path(__file__).resolve().parent.parent / "standin" / "standin.py"
 
 
@@ -147,6 +149,8 @@ class Fleet:
         # Named as an interpreter by units; standin.py then takes this path out of its command line again.
         (opt / "python").write_text("#!/usr/bin/python3 /opt/standin/standin.py\n")
         (opt / "python").chmod(0o755)
+        for model in MODELS:
+            _write_model(host.root / model)
 
     def _boot_all(self) -> None:
         with ThreadPoolExecutor(max_workers=len(self.hosts)) as pool:
@@ -175,3 +179,12 @@ def _empty_folder(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
+
+
+def _write_model(folder: Path) -> None:
+    """Write what an engine looks for before it loads: configuration, tokenizer, weights in one file."""
+    header = b'{"w":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}'
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"architectures": ["LlamaForCausalLM"], "hidden_size": 64}')
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))

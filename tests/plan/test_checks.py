@@ -182,7 +182,7 @@ def test_fix_goes_to_hosts_that_have_drifted_and_to_no_other() -> None:
     fixed = {"outcome": "done", "did": ["wrote /x"], "message": "", "evidence": [], "check": report()}
     hosts = [host("a"), Host("b", [{"check": report(EDITED)}, fixed])]
     seen = drift.look(DEPLOYMENT, RELEASE, hosts, lambda _h, _t: None)
-    done = drift.fix(DEPLOYMENT, RELEASE, hosts, seen, lambda _h, _t: None, restart=False)
+    done = drift.fix(DEPLOYMENT, RELEASE, hosts, seen, lambda _h, _t: None, "anna", restart=False)
     assert [one.outcome for one in done.hosts] == ["in sync", "in sync"]
     assert done.hosts[1].did == ("wrote /x",)
     assert [request["verb"] for request in hosts[0].asked] == ["drift"]
@@ -201,7 +201,7 @@ def test_fix_goes_to_hosts_that_have_drifted_and_to_no_other() -> None:
 def test_what_fix_could_not_do(answer: dict[str, Any], outcome: str, code: int) -> None:
     hosts = [Host("a", [{"check": report(EDITED)}, {"did": [], "message": "why", "evidence": [], **answer}])]
     seen = drift.look(DEPLOYMENT, RELEASE, hosts, lambda _h, _t: None)
-    done = drift.fix(DEPLOYMENT, RELEASE, hosts, seen, lambda _h, _t: None, restart=True)
+    done = drift.fix(DEPLOYMENT, RELEASE, hosts, seen, lambda _h, _t: None, "anna", restart=True)
     assert (done.hosts[0].outcome, done.exit_code) == (outcome, code)
 
 

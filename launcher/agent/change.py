@@ -1,0 +1,272 @@
+"""A change runs in a unit of its own on the host: a lost connection or a dead client does not stop it half-way.
+
+The session that brought the request only starts the unit and follows what it tells; others can follow it too. Between
+phases the change waits for a word: of a client that has reached all hosts, and, after the proof, over a new connection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from . import files, lease, marker, record, systemd, transaction
+from .journal import say_of
+from .processes import read_bytes
+
+FOLDER = "/run/launch-change"
+#: How long a change waits for a word after each phase; then it goes back to what was there before. Seconds.
+PATIENCE = {"staged": 300, "stopped": 120, "proven": 120}
+#: How long the unit may take to begin; seconds.
+_BEGIN = 30
+#: How long a broken change may take to put back what was there before it; seconds.
+_BREAK_SECONDS = 3600
+
+Emit = Callable[[str], None]
+Event = Dict[str, Any]
+
+
+def begin(request: Mapping[str, Any], program: str, emit: Emit) -> Dict[str, Any]:
+    """Start a change in a transient unit and follow it to its first wait or its end.
+
+    Args:
+        request: see `transaction.run`; with ``id`` (of this change) and ``waits`` (phases to wait after).
+        program: text of this agent.
+        emit: called with lines of progress.
+
+    Returns:
+        An answer of `transaction.run`, or ``outcome`` ``waits`` with the ``phase``.
+    """
+    place, unit = _place(request["id"]), unit_of(request["id"])
+    files.folder(FOLDER, 0o700, "root")
+    if request["break_lease"]:
+        _break(emit)
+    _clean()
+    os.mkdir(place, 0o700)
+    for name, text in (("agent.py", program), ("request.json", json.dumps(request)), ("events", "")):
+        with open(os.open(f"{place}/{name}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
+            stream.write(text)
+    run = [sys.executable, "-I", "-X", "utf8", f"{place}/agent.py"]
+    settings = {
+        "Type": "exec",
+        "RuntimeMaxSec": str(int(request["limit"])),
+        "TimeoutStopSec": str(int(request["limit"])),
+        "KillMode": "mixed",
+        "ExecStopPost": " ".join([*run, "recover", request["needs"]["name"], request["id"]]),
+        "OOMScoreAdjust": "-900",
+    }
+    words = [word for key, value in settings.items() for word in ("-p", f"{key}={value}")]
+    description = f"--description=launch: {request['why']} {request['needs']['name']}"
+    systemd.command(
+        ["systemd-run", "--quiet", "--collect", f"--unit={unit}", description, *words, *run, "change", place]
+    )
+    return follow(request["id"], unit, 0, emit)
+
+
+def unit_of(id_: str) -> str:
+    """Return the unit that a change runs in."""
+    return f"launch-change-{id_}.service"
+
+
+def _break(emit: Emit) -> None:
+    """End the change that is under way, by somebody else's will; it puts back what was there before."""
+    held = under_way()
+    if held is None or not held["id"]:
+        return
+    emit(f"ending the change of {held['owner']} ({held['why']}); what was there before it comes back first")
+    # The stop of the unit ends when its ExecStopPost= has put everything back.
+    systemd.command(["systemctl", "--no-ask-password", "stop", unit_of(held["id"])], timeout=_BREAK_SECONDS)
+
+
+def _clean() -> None:
+    """Remove what changes that are over have left."""
+    for id_ in os.listdir(FOLDER):
+        if not _lives(unit_of(id_)):
+            shutil.rmtree(_place(id_), ignore_errors=True)
+
+
+def _place(id_: str) -> str:
+    return f"{FOLDER}/{id_}"
+
+
+def go_on(id_: str, word: str, emit: Emit) -> Dict[str, Any]:
+    """Say a word to a change, and follow it to its next wait or its end.
+
+    Args:
+        id_: of the change.
+        word: ``go`` and ``revert`` end a wait, and ``revert`` a phase too; ``detach`` lets the change go on by itself
+            from now on; ``look`` only tells whether it waits.
+        emit: called with lines of progress.
+    """
+    place, unit = _place(id_), unit_of(id_)
+    if not os.path.isdir(place):
+        message = "there is no such change on this host any more; launch status shows what serves"
+        return {"outcome": "failed", "message": message, "evidence": []}
+    lines = _lines(place)
+    phase = lines[-1].get("waits", "") if lines else ""
+    if word == "look":
+        return {"outcome": "waits" if phase else "goes on", "phase": phase, "message": "", "evidence": []}
+    if word == "revert" and not phase:
+        # It is in the middle of something: its end brings ExecStopPost=, which puts back what was there before.
+        systemd.systemctl("stop", "--no-block", unit)
+        return follow(id_, unit, len(lines), emit)
+    _write(f"{place}/word.tmp", word)
+    os.rename(f"{place}/word.tmp", f"{place}/word")
+    if word == "detach":
+        return {"outcome": "detached", "message": "", "evidence": []}
+    return follow(id_, unit, len(lines), emit)
+
+
+def watch(name: str, emit: Emit) -> Dict[str, Any]:
+    """Follow the change of a deployment that is under way; ``outcome`` is ``none`` where there is none."""
+    held = under_way()
+    if held is None or not held["id"] or held["deployment"] != name:
+        return {"outcome": "none", "message": "no change of it is under way", "evidence": []}
+    emit(f"{held['owner']}: {held['why']}")
+    return follow(held["id"], unit_of(held["id"]), 0, emit)
+
+
+def follow(id_: str, unit: str, seen: int, emit: Emit) -> Dict[str, Any]:
+    """Tell what a change does until it waits or ends.
+
+    Args:
+        id_: of the change.
+        unit: that it runs in.
+        seen: how many of its events are known already.
+        emit: called with lines of progress.
+    """
+    place, deadline = _place(id_), time.monotonic() + _BEGIN
+    while True:
+        lines = _lines(place)
+        for event in lines[seen:]:
+            if "answer" in event:
+                return dict(event["answer"], id=id_)
+            if "waits" in event:
+                return {"outcome": "waits", "phase": event["waits"], "id": id_, "message": "", "evidence": []}
+            emit(event["event"])
+        seen = max(seen, len(lines))
+        if time.monotonic() > deadline and not _lives(unit):
+            return {"outcome": "failed", "message": "the change ended without an answer", "evidence": [], "id": id_}
+        if _lives_cheaply(place):
+            deadline = time.monotonic() + _BEGIN
+        time.sleep(0.05)
+
+
+def _lives(unit: str) -> bool:
+    return systemd.properties(unit)["ActiveState"] not in ("inactive", "failed")
+
+
+def _lives_cheaply(place: str) -> bool:
+    pid = (read_bytes(f"{place}/pid") or b"").decode("ascii", "replace")
+    return pid.isdigit() and os.path.exists(f"/proc/{pid}")
+
+
+def _lines(place: str) -> List[Event]:
+    whole = (read_bytes(f"{place}/events") or b"").rpartition(b"\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def change(place: str) -> int:
+    """Be the unit: carry the request out."""
+    request = json.loads(read_bytes(f"{place}/request.json") or b"{}")
+    os.unlink(f"{place}/request.json")  # there are secrets in it
+    _write(f"{place}/pid", str(os.getpid()))
+    tell = _teller(place)
+
+    def barrier(phase: str) -> None:
+        if phase in request["waits"]:
+            _wait_for_word(place, phase, tell)
+
+    answer = transaction.run(request, lambda text: tell({"event": text}), barrier)
+    _to_journal(request, answer)
+    tell({"answer": answer})
+    return 0
+
+
+def _teller(place: str) -> Callable[[Event], None]:
+    def tell(event: Event) -> None:
+        with open(f"{place}/events", "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(event) + "\n")
+
+    return tell
+
+
+def _wait_for_word(place: str, phase: str, tell: Callable[[Event], None]) -> None:
+    """Wait for the client's word; without one the change is undone, for nobody knows what became of the other hosts.
+
+    Raises:
+        Reverted: it is to be undone.
+    """
+    if os.path.exists(f"{place}/detached"):
+        return
+    tell({"waits": phase})
+    deadline = time.monotonic() + PATIENCE[phase]
+    while time.monotonic() < deadline:
+        word = (read_bytes(f"{place}/word") or b"").decode("utf-8", "replace")
+        if word:
+            os.unlink(f"{place}/word")
+            if word == "detach":
+                _write(f"{place}/detached", "")
+            if word == "revert":
+                raise transaction.Reverted("the client took it back")
+            return
+        time.sleep(0.05)
+    raise transaction.Reverted(f"nobody confirmed within {PATIENCE[phase]} s after the phase {phase!r}")
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write(text)
+
+
+def _to_journal(request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+    """Leave one line of a change that can be searched for by its fields."""
+    needs = request["needs"]
+    digest = json.loads(request["files"][1]["text"])["digest"]
+    by = request["intent"]["by"]
+    text = f"{request['why']} by {by}: {answer['outcome']}, release {digest} {answer['message']}".strip()
+    level = 5 if answer["outcome"] == "done" else 4
+    fields = {"LAUNCH_DEPLOYMENT": needs["name"], "LAUNCH_CHANGE": request["id"], "LAUNCH_OUTCOME": answer["outcome"]}
+    say_of(record.unit_of(needs["name"]), text, level=level, **fields, LAUNCH_RELEASE=digest, LAUNCH_BY=by)
+
+
+def recover(name: str, id_: str) -> int:
+    """Put back what was there before a change that ended without doing so: killed, or out of time."""
+    before = marker.read(name)
+    if before is None:
+        return 0
+    place = _place(id_)
+    tell: Callable[[Event], None] = _teller(place) if os.path.isdir(place) else lambda _: None
+    tell({"event": "the change was ended from outside; putting back what was there before"})
+    back = marker.put_back(before, lambda text: tell({"event": text}))
+    say_of(record.unit_of(name), f"a change was ended from outside: {back['outcome']}; {back['serves']}", level=4)
+    tell({"answer": {**back, "message": "the change was ended from outside", "evidence": []}})
+    return 0
+
+
+def recover_all() -> int:
+    """Put back, at boot and before any server starts, what changes that were cut short had replaced."""
+    for name in marker.pending():
+        before = marker.read(name)
+        if before is None:
+            say_of(record.unit_of(name), f"{marker.path_of(name)} cannot be read; left as it is", level=3)
+            continue
+        back = marker.put_back(before, lambda _: None, booting=True)
+        text = f"a change was cut short by the end of the system: {back['outcome']}, the last good release"
+        say_of(record.unit_of(name), f"{text} starts. {back['serves']}".strip(), level=4)
+    return 0
+
+
+def under_way() -> Optional[Dict[str, Any]]:
+    """Return who is changing this host now and what it does, None where nobody is."""
+    held = lease.holder()
+    if held is None:
+        return None
+    for id_ in sorted(os.listdir(FOLDER)) if os.path.isdir(FOLDER) else []:
+        if (read_bytes(f"{_place(id_)}/pid") or b"").decode() == str(held["pid"]):
+            events = [e.get("event") or f"waits: {e.get('waits', '')}" for e in _lines(_place(id_))]
+            return {**held, "id": id_, "doing": events[-1] if events else ""}
+    return {**held, "id": "", "doing": ""}

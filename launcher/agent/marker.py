@@ -1,0 +1,151 @@
+"""What was there before a change, kept on disk until the change is confirmed, and put back when it is not.
+
+The marker is written before anything is switched and taken away after the proof. Whoever finds one (the change itself
+after a failure, its unit's ExecStopPost= when it was killed, the recovery at boot) puts back what it says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List, Mapping, Optional
+
+from . import files, keep, nccl_conf, origin, systemd
+from .failed import FAILURES
+from .manifest import ManifestError, parse
+from .neighbours import POINTER
+from .processes import read_bytes
+from .serving import Emit, prove, start
+
+FOLDER = "/etc/launch/pending"
+_RUNNING = ("active", "activating", "reloading")
+
+
+def capture(request: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return what a change of a deployment would replace, as plain data.
+
+    Raises:
+        OSError: a file cannot be read.
+        SystemdError: the manager does not answer.
+    """
+    needs, unit = request["needs"], request["unit"]
+    loaded = systemd.properties(unit)
+    first = origin.is_first(needs["name"])
+    replaced = origin.paths(unit) if first else [request["files"][-1]["path"]]
+    secrets = [entry["path"] for entry in request["secrets"]]
+    return {
+        "name": needs["name"],
+        "unit": unit,
+        "log_file": needs["log_file"],
+        "kept": keep.take([*replaced, *secrets, nccl_conf.PATH]),
+        "origin": origin.capture(needs["name"]) if first else None,
+        "enabled": loaded["UnitFileState"] == "enabled",
+        "state": loaded["ActiveState"],
+        "invocation": loaded["InvocationID"],
+    }
+
+
+def path_of(name: str) -> str:
+    """Return where the marker of a deployment lies while a change of it is not confirmed."""
+    return f"{FOLDER}/{name}.json"
+
+
+def pending() -> List[str]:
+    """Return the deployments with a change that is not confirmed."""
+    entries = sorted(os.listdir(FOLDER)) if os.path.isdir(FOLDER) else []
+    return [entry[: -len(".json")] for entry in entries if entry.endswith(".json")]
+
+
+def arm(before: Mapping[str, Any]) -> None:
+    """Leave the marker on disk; root alone can read it, for secrets may be in it.
+
+    Raises:
+        OSError: no space, read-only.
+    """
+    files.folder(FOLDER, 0o700, "root")
+    text = json.dumps(before, sort_keys=True) + "\n"
+    files.write({"path": path_of(before["name"]), "text": text, "mode": 0o600, "group": "root"})
+
+
+def disarm(name: str) -> None:
+    """Take the marker away, lastingly.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    files.remove(path_of(name))
+
+
+def read(name: str) -> Optional[Dict[str, Any]]:
+    """Return what was there before a change that is not confirmed, None where there is none."""
+    try:
+        found: Dict[str, Any] = json.loads(read_bytes(path_of(name)) or b"")
+        return found if found["name"] == name and found["kept"] and found["unit"] else None
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def put_back(before: Mapping[str, Any], emit: Emit, *, booting: bool = False) -> Dict[str, Any]:
+    """Restore files, whether the unit starts at boot, and the server if it was stopped; then take the marker away.
+
+    Args:
+        before: see `capture`.
+        emit: called with lines of progress.
+        booting: systemd starts the units itself after this; no server is touched.
+
+    Returns:
+        ``outcome`` ``rolled back`` or ``failed``, and what ``serves`` now.
+    """
+    untouched = False
+    try:
+        untouched = systemd.properties(before["unit"])["InvocationID"] == before["invocation"]
+        _files_back(before)
+        serves = "" if booting else _server_back(before, emit, untouched=untouched)
+        disarm(before["name"])
+    except FAILURES as error:
+        serves = "the old server, which was not touched" if untouched else "unknown; launch status shows it"
+        return {"outcome": "failed", "serves": f"{serves}. Putting the old state back failed too: {error}"}
+    return {"outcome": "rolled back", "serves": serves}
+
+
+def _files_back(before: Mapping[str, Any]) -> None:
+    unit, was = before["unit"], before["kept"][0]
+    if was["kind"] == "absent":
+        # Both while systemd still knows the unit: a start may be under way, or queued at boot.
+        systemd.systemctl("disable", unit)
+        systemd.systemctl("stop", "--no-block", unit)
+    for entry in before["kept"]:
+        keep.put(entry)
+    if before["origin"]:
+        origin.restore(before["origin"])
+    if was["kind"] != "absent" and not before["enabled"] and not (before["origin"] or {}).get("links"):
+        systemd.systemctl("disable", unit)
+    systemd.systemctl("daemon-reload")
+
+
+def _server_back(before: Mapping[str, Any], emit: Emit, *, untouched: bool) -> str:
+    """Bring the old server back and prove it; return what serves.
+
+    Raises:
+        ChangeError: it does not come up, or does not carry its release.
+        SystemdError: systemctl refuses.
+    """
+    unit, was = before["unit"], before["kept"][0]
+    if was["kind"] == "absent":
+        systemd.systemctl("stop", unit)
+        return "nothing; there was no such server before"
+    if before["state"] not in _RUNNING:
+        systemd.systemctl("stop", unit)
+        return f"nothing; it was {before['state']} before"
+    if untouched:
+        return "the old server, which was not touched"
+    start(unit, before["name"], emit, before["log_file"], verb="restart")
+    found = POINTER.search(keep.text_of(was))
+    if not found:
+        return "the server that was there before, restarted"
+    try:
+        manifest = parse((read_bytes(found.group(1) + ".json") or b"").decode("utf-8"), "the old manifest")
+    except (ManifestError, ValueError):
+        return "the old server again, restarted; what it should carry is not known"
+    proof = prove(unit, manifest)
+    return f"the old release {proof['digest']} again, restarted and proven in {len(proof['proven'])} processes"
