@@ -176,6 +176,8 @@ class Target:
     python: str = "/usr/bin/python3"
     # Hosts worked on at the same time.
     parallel: int = 16
+    # After the proof a host waits for a second connection of its client, and goes back without it; in seconds.
+    confirm_timeout: int = 120
     # Hosts that switch together or not at all, in the order of `hosts`. 0: all of them.
     hosts_per_world: int = 0
     # Between two worlds, in seconds; the first one is the canary.

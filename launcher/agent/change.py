@@ -18,8 +18,6 @@ from .journal import say_of
 from .processes import read_bytes
 
 FOLDER = "/run/launch-change"
-#: How long a change waits for a word after each phase; then it goes back to what was there before. Seconds.
-PATIENCE = {"staged": 300, "stopped": 120, "proven": 120}
 #: How long the unit may take to begin; seconds.
 _BEGIN = 30
 #: How long a broken change may take to put back what was there before it; seconds.
@@ -98,7 +96,7 @@ def go_on(id_: str, word: str, emit: Emit) -> Dict[str, Any]:
     Args:
         id_: of the change.
         word: ``go`` and ``revert`` end a wait, and ``revert`` a phase too; ``detach`` lets the change go on by itself
-            from now on; ``look`` only tells whether it waits.
+            from now on; ``look`` only tells whether it waits, ``follow`` says nothing.
         emit: called with lines of progress.
     """
     place, unit = _place(id_), unit_of(id_)
@@ -107,8 +105,12 @@ def go_on(id_: str, word: str, emit: Emit) -> Dict[str, Any]:
         return {"outcome": "failed", "message": message, "evidence": []}
     lines = _lines(place)
     phase = lines[-1].get("waits", "") if lines else ""
+    if lines and "answer" in lines[-1]:
+        return dict(lines[-1]["answer"], id=id_)  # it is over; nobody heard
     if word == "look":
         return {"outcome": "waits" if phase else "goes on", "phase": phase, "message": "", "evidence": []}
+    if word == "follow":
+        return follow(id_, unit, max(0, len(lines) - 1), emit)
     if word == "revert" and not phase:
         # It is in the middle of something: its end brings ExecStopPost=, which puts back what was there before.
         systemd.systemctl("stop", "--no-block", unit)
@@ -178,7 +180,7 @@ def change(place: str) -> int:
 
     def barrier(phase: str) -> None:
         if phase in request["waits"]:
-            _wait_for_word(place, phase, tell)
+            _wait_for_word(place, phase, request["patience"], tell)
 
     answer = transaction.run(request, lambda text: tell({"event": text}), barrier)
     _to_journal(request, answer)
@@ -194,7 +196,7 @@ def _teller(place: str) -> Callable[[Event], None]:
     return tell
 
 
-def _wait_for_word(place: str, phase: str, tell: Callable[[Event], None]) -> None:
+def _wait_for_word(place: str, phase: str, patience: float, tell: Callable[[Event], None]) -> None:
     """Wait for the client's word; without one the change is undone, for nobody knows what became of the other hosts.
 
     Raises:
@@ -203,7 +205,7 @@ def _wait_for_word(place: str, phase: str, tell: Callable[[Event], None]) -> Non
     if os.path.exists(f"{place}/detached"):
         return
     tell({"waits": phase})
-    deadline = time.monotonic() + PATIENCE[phase]
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         word = (read_bytes(f"{place}/word") or b"").decode("utf-8", "replace")
         if word:
@@ -214,7 +216,7 @@ def _wait_for_word(place: str, phase: str, tell: Callable[[Event], None]) -> Non
                 raise transaction.Reverted("the client took it back")
             return
         time.sleep(0.05)
-    raise transaction.Reverted(f"nobody confirmed within {PATIENCE[phase]} s after the phase {phase!r}")
+    raise transaction.Reverted(f"nobody said a word within {patience:g} s after it was {phase}")
 
 
 def _write(path: str, text: str) -> None:

@@ -87,6 +87,8 @@ def told(held: Optional[Dict[str, Any]]) -> str:
     """Return in words who holds the lease."""
     if held is None:
         return "another launch was changing this host a moment ago; try again"
+    if not held["pid"]:
+        return f"another launch is changing this host ({LOCK})"
     since = max(0, int(time.monotonic() - held["since"]))
     what = f" {held['deployment']}" if held["deployment"] else ""
     return (

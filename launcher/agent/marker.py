@@ -99,7 +99,7 @@ def put_back(before: Mapping[str, Any], emit: Emit, *, booting: bool = False) ->
     untouched = False
     try:
         untouched = systemd.properties(before["unit"])["InvocationID"] == before["invocation"]
-        _files_back(before)
+        _files_back(before, booting=booting)
         serves = "" if booting else _server_back(before, emit, untouched=untouched)
         disarm(before["name"])
     except FAILURES as error:
@@ -108,12 +108,12 @@ def put_back(before: Mapping[str, Any], emit: Emit, *, booting: bool = False) ->
     return {"outcome": "rolled back", "serves": serves}
 
 
-def _files_back(before: Mapping[str, Any]) -> None:
+def _files_back(before: Mapping[str, Any], *, booting: bool) -> None:
     unit, was = before["unit"], before["kept"][0]
     if was["kind"] == "absent":
-        # Both while systemd still knows the unit: a start may be under way, or queued at boot.
+        # Both while systemd still knows the unit; at boot its start is queued, and waits for us.
         systemd.systemctl("disable", unit)
-        systemd.systemctl("stop", "--no-block", unit)
+        systemd.systemctl("stop", *(["--no-block"] if booting else []), unit)
     for entry in before["kept"]:
         keep.put(entry)
     if before["origin"]:
@@ -132,7 +132,6 @@ def _server_back(before: Mapping[str, Any], emit: Emit, *, untouched: bool) -> s
     """
     unit, was = before["unit"], before["kept"][0]
     if was["kind"] == "absent":
-        systemd.systemctl("stop", unit)
         return "nothing; there was no such server before"
     if before["state"] not in _RUNNING:
         systemd.systemctl("stop", unit)
@@ -148,4 +147,4 @@ def _server_back(before: Mapping[str, Any], emit: Emit, *, untouched: bool) -> s
     except (ManifestError, ValueError):
         return "the old server again, restarted; what it should carry is not known"
     proof = prove(unit, manifest)
-    return f"the old release {proof['digest']} again, restarted and proven in {len(proof['proven'])} processes"
+    return f"the old release again, restarted; {proof['digest']} proven in {len(proof['proven'])} processes"

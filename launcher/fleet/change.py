@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 #: After these every host of a world waits for the others; one host alone waits for its client's second connection.
 _TOGETHER = ("staged", "stopped", "proven")
 _ALONE = ("proven",)
+_RETRY_SECONDS = 1.0
 _FAILED = frozenset({"refused", "locked", "rolled back", "failed", "unreachable"})
 
 
@@ -100,7 +101,7 @@ def roll(
             progress(world[0].host, f"pausing {target.pause} s before the next world")
             time.sleep(target.pause)
         changed = True
-        done = _world(world, before, begin, flight, progress, why)
+        done = _world(world, before, begin, flight, progress, why, target.confirm_timeout)
         results.update(done)
         failures += any(result.outcome in _FAILED for result in done.values())
     return tuple(results[way.host] for way in ways)
@@ -113,6 +114,7 @@ def _world(
     flight: Flight,
     progress: Progress,
     why: Why,
+    patience: float,
 ) -> dict[str, HostResult]:
     """Change the hosts of one world, step by step together."""
     changing = [way for way in world if before[way.host].outcome == "pending"]
@@ -121,7 +123,7 @@ def _world(
     flight.ids.update({way.host: (way, changes[way.host].id) for way in changing})
 
     def call(way: Transport, request: Mapping[str, Any]) -> Answer:
-        return _call(way, request, lambda text: progress(way.host, text))
+        return _call(way, request, changes[way.host].id, patience, lambda text: progress(way.host, text))
 
     answers = dict(_each(changing, lambda way: call(way, begin(before[way.host], changes[way.host]))))
     while any(answer["outcome"] == "waits" for answer in answers.values()):
@@ -156,19 +158,30 @@ def _tell_why(waiting: Sequence[Transport], answers: Mapping[str, Answer], progr
         progress(way.host, f"going back: {', '.join(failed) or 'a host of this world'} could not go on")
 
 
-def _call(way: Transport, request: Mapping[str, Any], tell: Callable[[str], None]) -> Answer:
-    nothing: dict[str, Any] = {"message": "", "evidence": []}
-    try:
-        answer = way.call(request, tell)
-    except UnreachableError as error:
-        return {**nothing, "outcome": "unreachable", "message": error.message}
-    except HostError as error:
-        return {**nothing, "outcome": "failed", "message": error.message}
-    except AgentBugError as error:
-        return {**nothing, "outcome": "failed", "message": BUG, "evidence": str(error).splitlines()}
-    if answer.get("problems"):
-        return {**nothing, "outcome": "refused", "message": "; ".join(answer["problems"])}
-    return answer
+def _call(way: Transport, request: Mapping[str, Any], id_: str, patience: float, tell: Callable[[str], None]) -> Answer:
+    """Ask a host; where the connection breaks, connect again and follow the change, which goes on there."""
+    deadline: float | None = None
+    while True:
+        try:
+            answer = way.call(request, tell)
+        except HostError as error:
+            begun = deadline is not None or request["verb"] == "continue" or not isinstance(error, UnreachableError)
+            deadline = deadline or time.monotonic() + patience
+            if not begun or time.monotonic() > deadline:
+                return _lost(error)
+            tell(f"{error.message}; trying again: the host goes on by itself")
+            time.sleep(_RETRY_SECONDS)
+            request = continue_request(id_, "follow")
+        except AgentBugError as error:
+            return {"outcome": "failed", "message": BUG, "evidence": str(error).splitlines()}
+        else:
+            problems = answer.get("problems")
+            return {"outcome": "refused", "message": "; ".join(problems), "evidence": []} if problems else answer
+
+
+def _lost(error: HostError) -> Answer:
+    outcome = "unreachable" if isinstance(error, UnreachableError) else "failed"
+    return {"outcome": outcome, "message": error.message, "evidence": []}
 
 
 def _result(before: HostResult, answer: Answer) -> HostResult:

@@ -123,6 +123,7 @@ def change_part(deployment: Deployment, change: Change) -> dict[str, Any]:
         "seen": dict(change.seen),
         "restart": change.restart,
         "break_lease": change.break_lease,
+        "patience": deployment.target.confirm_timeout,
         "hooks": {"before_stop": unit.before_stop, "after_start": unit.after_start, "drain": unit.drain_seconds},
         # Two starts and two stops at most, draining, hooks and waiting; then systemd ends it and the old state returns.
         "limit": 2 * (unit.start_timeout + unit.stop_timeout) + unit.drain_seconds + _LIMIT_SLACK,

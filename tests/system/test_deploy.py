@@ -221,12 +221,12 @@ def test_a_drop_in_that_replaces_the_command_is_refused(launch: Launch, host: Fl
 def test_a_full_disk_changes_nothing(launch: Launch, host: FleetHost) -> None:
     launch("up", *REFERENCE, "--yes")
     before = look(host)
-    host.run("mount -t tmpfs -o size=4k tmpfs /mnt && cp -a /etc/launch/kimi_k2_5_int4/. /mnt/ 2>/dev/null; true")
-    host.run("mount --bind /mnt /etc/launch/kimi_k2_5_int4")
+    host.run("mount -t tmpfs -o size=4k tmpfs /srv && cp -a /etc/launch/kimi_k2_5_int4/. /srv/ 2>/dev/null; true")
+    host.run("mount --bind /srv /etc/launch/kimi_k2_5_int4")
     try:
         done = launch("up", *REFERENCE, "nccl.algo=PAT", "--yes", check=1)
     finally:
-        host.run("umount /etc/launch/kimi_k2_5_int4; umount /mnt")
+        host.run("umount /etc/launch/kimi_k2_5_int4; umount /srv")
     assert "No space left" in done.stdout
     assert look(host)["MainPID"] == before["MainPID"]
     assert "nothing to change" in launch("plan", *REFERENCE).stdout
@@ -256,12 +256,13 @@ def test_an_interrupted_client_does_not_stop_the_change(launch: Launch, host: Fl
     ) as process:
         assert process.stderr
         for line in process.stderr:
-            if "restarting" in line:
+            if ": starting" in line:
                 break
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=2)
+        _, said = process.communicate(timeout=10)
         assert process.returncode == 130, said
-    assert "interrupted" in said
+    assert "the hosts go on by themselves" in said
+    assert "detached from h1" in said
     assert_tuned(wait_for(host, "active"))
     deadline = time.monotonic() + 20
     words = [*REFERENCE, "engine.args.standin_load=3"]
