@@ -90,13 +90,14 @@ def _place(id_: str) -> str:
     return f"{FOLDER}/{id_}"
 
 
-def go_on(id_: str, word: str, emit: Emit) -> Dict[str, Any]:
+def go_on(id_: str, word: str, why: str, emit: Emit) -> Dict[str, Any]:
     """Say a word to a change, and follow it to its next wait or its end.
 
     Args:
         id_: of the change.
         word: ``go`` and ``revert`` end a wait, and ``revert`` a phase too; ``detach`` lets the change go on by itself
             from now on; ``look`` only tells whether it waits, ``follow`` says nothing.
+        why: reason to revert.
         emit: called with lines of progress.
     """
     place, unit = _place(id_), unit_of(id_)
@@ -115,7 +116,7 @@ def go_on(id_: str, word: str, emit: Emit) -> Dict[str, Any]:
         # It is in the middle of something: its end brings ExecStopPost=, which puts back what was there before.
         systemd.systemctl("stop", "--no-block", unit)
         return follow(id_, unit, len(lines), emit)
-    _write(f"{place}/word.tmp", word)
+    _write(f"{place}/word.tmp", f"{word} {why}".strip())
     os.rename(f"{place}/word.tmp", f"{place}/word")
     if word == "detach":
         return {"outcome": "detached", "message": "", "evidence": []}
@@ -210,10 +211,11 @@ def _wait_for_word(place: str, phase: str, patience: float, tell: Callable[[Even
         word = (read_bytes(f"{place}/word") or b"").decode("utf-8", "replace")
         if word:
             os.unlink(f"{place}/word")
+            word, _, why = word.partition(" ")
             if word == "detach":
                 _write(f"{place}/detached", "")
             if word == "revert":
-                raise transaction.Reverted("the client took it back")
+                raise transaction.Reverted(why or "the client took it back")
             return
         time.sleep(0.05)
     raise transaction.Reverted(f"nobody said a word within {patience:g} s after it was {phase}")

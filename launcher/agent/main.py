@@ -61,7 +61,7 @@ def _answer(request: Dict[str, Any], program: str) -> Dict[str, Any]:
 #: What a client may ask of a host, beside the probe; only `drift` and `history` change nothing.
 _VERBS: Dict[str, Callable[[Dict[str, Any], str, Callable[[str], None]], Dict[str, Any]]] = {
     "apply": change.begin,
-    "continue": lambda request, _, emit: change.go_on(request["id"], request["word"], emit),
+    "continue": lambda request, _, emit: change.go_on(request["id"], request["word"], request["why"], emit),
     "follow": lambda request, _, emit: change.watch(request["name"], emit),
     "drift": lambda request, _, __: {"check": check(request["name"], request["accept"])},
     "fix": lambda request, _, emit: fix(request, emit),

@@ -96,7 +96,11 @@ def roll(
         if all(before[way.host].outcome != "pending" for way in world):
             continue
         if failures > target.max_failures:
-            break
+            message = (
+                "not begun, since a world before it failed" if failures == 1 else f"not begun: {failures} worlds failed"
+            )
+            results.update({way.host: replace(before[way.host], message=message) for way in world})
+            continue
         if changed and target.pause:
             progress(world[0].host, f"pausing {target.pause} s before the next world")
             time.sleep(target.pause)
@@ -133,10 +137,10 @@ def _world(
         if together and phases == {"proven"} and len(changing) > 1:
             looked = _each(changing, lambda way: call(way, continue_request(changes[way.host].id, "look")))
             together = all(answer["outcome"] == "waits" for _, answer in looked)
+        why_not = "" if together else _why_not(answers)
         word = "go" if together else "revert"
-        if word == "revert":
-            _tell_why(waiting, answers, progress)
-        answers.update(_each(waiting, lambda way: call(way, continue_request(changes[way.host].id, word))))  # noqa: B023
+        said = {way.host: continue_request(changes[way.host].id, word, why_not) for way in waiting}
+        answers.update(_each(waiting, lambda way: call(way, said[way.host])))  # noqa: B023
     for way in changing:
         flight.ids.pop(way.host, None)
     return {way.host: _result(before[way.host], answers[way.host]) for way in changing}
@@ -152,10 +156,9 @@ def _each(ways: Sequence[Transport], work: Callable[[Transport], Answer]) -> Ite
     return zip([way.host for way in ways], parallel(work, ways, len(ways)), strict=True)
 
 
-def _tell_why(waiting: Sequence[Transport], answers: Mapping[str, Answer], progress: Progress) -> None:
+def _why_not(answers: Mapping[str, Answer]) -> str:
     failed = [host for host, answer in answers.items() if answer["outcome"] != "waits"]
-    for way in waiting:
-        progress(way.host, f"going back: {', '.join(failed) or 'a host of this world'} could not go on")
+    return f"{', '.join(failed) or 'a host of this world'} could not go on"
 
 
 def _call(way: Transport, request: Mapping[str, Any], id_: str, patience: float, tell: Callable[[str], None]) -> Answer:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from launcher.fleet.rollout import Progress
     from launcher.render import Release
-    from launcher.schema import Deployment
+    from launcher.schema import Deployment, Target
 
 Outcome = Literal[
     "in sync", "pending", "drift", "drift and pending", "not deployed", "unreachable", "refused", "failed", "locked"
@@ -87,7 +87,7 @@ def look(deployment: Deployment, release: Release, ways: Sequence[Transport], pr
         return _call(way, request, progress, lambda answer: _judged(way.host, answer["check"], deployment, release))
 
     seen = parallel(one, ways, deployment.target.parallel)
-    return Checked(release.name, release.digest, _compare(seen))
+    return Checked(release.name, release.digest, _compare_worlds(seen, deployment.target))
 
 
 def follow(deployment: Deployment, ways: Sequence[Transport], progress: Progress) -> None:
@@ -136,7 +136,8 @@ def fix(
             return before[way.host]
         return _call(way, request, progress, lambda answer: _fixed(way.host, answer, deployment, release))
 
-    return Checked(release.name, release.digest, _compare(parallel(one, ways, deployment.target.parallel)))
+    done = parallel(one, ways, deployment.target.parallel)
+    return Checked(release.name, release.digest, _compare_worlds(done, deployment.target))
 
 
 def restarts(seen: Checked) -> list[str]:
@@ -195,6 +196,11 @@ def _fixed(host: str, answer: Mapping[str, Any], deployment: Deployment, release
         return HostCheck(host, "locked", message, evidence)
     after = replace(_judged(host, answer["check"], deployment, release), message=message, evidence=evidence, did=did)
     return replace(after, outcome="failed") if answer["outcome"] == "failed" else after
+
+
+def _compare_worlds(hosts: Sequence[HostCheck], target: Target) -> tuple[HostCheck, ...]:
+    size = target.hosts_per_world or len(hosts) or 1
+    return tuple(host for i in range(0, len(hosts), size) for host in _compare(hosts[i : i + size]))
 
 
 def _compare(hosts: Sequence[HostCheck]) -> tuple[HostCheck, ...]:

@@ -142,9 +142,9 @@ def rollback_request(deployment: Deployment, number: int, change: Change, by: st
     return {**whole, "shared": shared, **change_part(deployment, change)}
 
 
-def continue_request(id_: str, word: str) -> dict[str, Any]:
-    """Return the request that says a word to a change that waits: ``go``, ``revert`` or ``detach``."""
-    return {"verb": "continue", "id": id_, "word": word}
+def continue_request(id_: str, word: str, why: str = "") -> dict[str, Any]:
+    """Return the request that says a word to a change, see `launcher.agent.change.go_on`; with a reason to revert."""
+    return {"verb": "continue", "id": id_, "word": word, "why": why}
 
 
 def uninstall_request(name: str, by: str) -> dict[str, Any]:

@@ -205,11 +205,11 @@ def test_the_servers_user_cannot_stop_a_deploy(launch: Launch, host: FleetHost) 
     launch("up", *REFERENCE, "nccl.algo=Tree", "--yes")
 
 
-@pytest.mark.parametrize("seconds", [3, 25])
+@pytest.mark.parametrize("seconds", [2, 16])
 def test_a_cut_cable(launch: Launch, host: FleetHost, seconds: int) -> None:
     """Where it is mended in time the client takes its change up again; else the host goes back by itself."""
     launch("up", *REFERENCE, "--yes")
-    words = [*REFERENCE, "nccl.max_nchannels=8", "engine.args.standin_load=5", "target.confirm_timeout=12"]
+    words = [*REFERENCE, "nccl.max_nchannels=8", "engine.args.standin_load=3", "target.confirm_timeout=6"]
     with subprocess.Popen(
         [sys.executable, "-m", "launcher", "up", *words, "--yes", *launch.aim(["h1"])],
         stdout=subprocess.PIPE,
@@ -224,7 +224,6 @@ def test_a_cut_cable(launch: Launch, host: FleetHost, seconds: int) -> None:
         time.sleep(seconds)
         host.plug()
         out, said = process.communicate(timeout=120)
-    assert "the host goes on by itself" in said or process.returncode == 0, out + said
     seen = wait_for(host, "active", seconds=60)
     value = next(iter(seen["processes"].values()))["env"]["NCCL_MAX_NCHANNELS"]
     assert (process.returncode, value) == ((0, "8") if seconds < 10 else (7, "16")), out + said

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import json
-import random
 import shlex
 import subprocess
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from launcher.agent.findings import counts
 from launcher.cli import main
 from tests.fleet import access
 from tests.system.drift_kinds import FURNISH, KEEP, KEEP_OTHER, KINDS, KIT, UNFURNISH, Kind
-from tests.system.tool import UNIT, WIPE, Launch, assert_tuned, look, wait_for
+from tests.system.tool import WIPE, Launch, assert_tuned, look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
