@@ -54,6 +54,13 @@ NO_ALGORITHM = (
     "{0}:{1}:{1} [0] NCCL WARN Error : no algorithm/protocol available for function AllGather with datatype ncclInt8."
     " NCCL_ALGO was set to Tree."
 )
+#: For code that only looks for an engine: both are here.
+FOUND = """\
+import importlib.machinery, sys
+found = lambda name, *_: importlib.machinery.ModuleSpec(name, None, is_package=True)
+asked = lambda name, *_: found(name) if name.split(".")[0] in ("sglang", "vllm") else None
+sys.meta_path.append(type("Engines", (), {"find_spec": staticmethod(asked)}))
+"""
 READY = {SGLANG: "The server is fired up and ready to roll!", VLLM: "Application startup complete."}
 
 
@@ -448,6 +455,8 @@ def main() -> None:
         argv.pop(0)
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
             block = file.read().split(b"\0")[:-1]
+        if argv[:1] == ["-c"]:
+            argv[1:2] = [FOUND + code for code in argv[1:2]]
         engine = argv[:1] == ["-m"] and argv[1:2] and argv[1].split(".")[0] in (SGLANG, VLLM)
         words = [sys.executable, *([os.path.abspath(__file__)] if engine else []), *argv]  # noqa: PTH100
         os.execve(sys.executable.encode(), words, dict(e.split(b"=", 1) for e in block if b"=" in e))
