@@ -282,7 +282,6 @@ ROWS: dict[str, tuple[Change, list[tuple[str, str, str, str]]]] = {
         [
             ("processes", "env-different", "critical", "LAUNCH_DIGEST"),
             ("processes", "other-release", "critical", "LAUNCH_DIGEST"),
-            ("processes", "unguarded", "critical", "guard"),
         ],
     ),
     "past the guard": (lambda c: c.seen.update(mark=None), [("processes", "unguarded", "critical", "guard")]),

@@ -22,8 +22,8 @@ D=$UF.d
 loose() { echo "$1" > /opt/standin/fault; dropin /run/systemd/system/$U.d 'ExecStartPost='; reload; restart; up
           rm -r /run/systemd/system/$U.d /opt/standin/fault; reload; }
 # up: wait until somebody listens on the port, and the workers have their names.
-up() { for i in $(seq 100); do ss -Hltn sport = :8000 | grep -q . && pgrep -f ^sglang::scheduler_TP1 > /dev/null && break
-       sleep 0.1; done; sleep 0.3; }
+up() { for i in $(seq 100); do ss -Hltn sport = :8000 | grep -q . && pgrep -f ^sglang::scheduler_TP1 > /dev/null \
+       && break; sleep 0.1; done; sleep 0.3; }
 # back PID: wait until systemd has started the server again.
 back() { for i in $(seq 150); do [ "$(systemctl show -P ActiveState $U)" = active ] && [ "$(main)" != "$1" ] && break
          sleep 0.1; done; }
@@ -37,6 +37,16 @@ env.update(word.encode().split(b"=", 1) for word in sys.argv[2].split())
 null = subprocess.DEVNULL
 print(subprocess.Popen(sys.argv[3:], env=env, stdin=null, stdout=null, stderr=null, start_new_session=True).pid)
 ' "$@"; }
+# join PID: move it into the unit.
+join() { echo $1 > $(group)/cgroup.procs; }
+# managed FOLDER LINE: a setting of the manager.
+managed() { mkdir -p $1; printf '[Manager]\n%s\n' "$2" > $1/x.conf; }
+# package NAME VERSION: one that is installed for the engine.
+package() { d=/opt/lib/python3.11/site-packages/$1-$2.dist-info
+            mkdir -p $d; printf 'Metadata-Version: 2.1\nName: x\nVersion: %s\n' $2 > $d/METADATA; }
+# conf LINE: one more in /etc/nccl.conf, until `no_conf`.
+conf() { [ -e /tmp/conf ] || cp -a /etc/nccl.conf /tmp/conf 2>/dev/null; echo "$1" >> /etc/nccl.conf; }
+no_conf() { rm /etc/nccl.conf; mv /tmp/conf /etc/nccl.conf 2>/dev/null; }
 # note PID: what `no_guests` ends.
 note() { echo $1 >> /var/tmp/guests; }
 no_guests() { for p in $(cat /var/tmp/guests 2>/dev/null); do kill -9 $p 2>/dev/null; done; rm -f /var/tmp/guests
@@ -53,17 +63,18 @@ sed -n s/^EnvironmentFile=//p $UF > $KEPT/env
 """
 
 #: Run after the deploy of another release, which is not the one that the rows are about.
-KEEP_OTHER = "rm -rf /var/tmp/other; mkdir /var/tmp/other; cp -a $ETC/*.env $ETC/????????????????.json /var/tmp/other; cp -a $UF /var/tmp/other.service"
+KEEP_OTHER = r"""
+rm -rf /var/tmp/other; mkdir /var/tmp/other
+cp -a $ETC/*.env $ETC/????????????????.json /var/tmp/other; cp -a $UF /var/tmp/other.service
+"""
 
 #: Before the deploy: GPUs, packages and a library of NCCL.
 FURNISH = r"""
 mkdir -p /opt/gpu /opt/standin/lib /opt/other /opt/lib/python3.11/site-packages
-printf '#!/bin/sh\nexec /opt/gpu/nvidia-smi "$@"\n' > /usr/bin/nvidia-smi; chmod 755 /usr/bin/nvidia-smi /opt/gpu/nvidia-smi
+printf '#!/bin/sh\nexec /opt/gpu/nvidia-smi "$@"\n' > /usr/bin/nvidia-smi
+chmod 755 /usr/bin/nvidia-smi /opt/gpu/nvidia-smi
 echo "no library, but it can be mapped" > /opt/standin/lib/libnccl.so.2
-for p in torch:2.9.1 nvidia_nccl_cu12:2.28.9; do
-    d=/opt/lib/python3.11/site-packages/${p%:*}-${p#*:}.dist-info
-    mkdir -p $d; printf 'Metadata-Version: 2.1\nName: x\nVersion: %s\n' ${p#*:} > $d/METADATA
-done
+package torch 2.9.1; package nvidia_nccl_cu12 2.28.9
 """
 UNFURNISH = "rm -rf /usr/bin/nvidia-smi /opt/gpu /opt/standin/lib /opt/other /opt/lib /var/tmp/kept /var/tmp/other*"
 
@@ -236,7 +247,7 @@ UNIT = [
     ),
     _kind(
         "unit: other order",
-        "sed -i '/^UMask=/d' $UF; sed -i 's/^PrivateTmp=yes/PrivateTmp=yes\\nUMask=0077/' $UF; sed -i 's/^Type=exec//; s/^KillMode=mixed/KillMode=mixed\\nType=exec/' $UF",
+        "sed -i 's/^Type=exec//; s/^KillMode=mixed/KillMode=mixed\\nType=exec/' $UF",
         "files/unit-edited critical",
         ".service",
         "cp -a $UF /tmp/x; rm $UF; cp -a /tmp/x $UF",
@@ -572,7 +583,10 @@ DROP_INS = [
 ]
 
 _NAMESAKE = "mkdir -p {0}; printf '[Service]\\nExecStart=/bin/sleep 99\\n' > {0}/$U; reload"
-_SHADOW = "loaded/loaded-elsewhere loaded/loaded-setting loaded/loaded-command loaded/loaded-environment loaded/reload-pending"
+_SHADOW = (
+    "loaded/loaded-elsewhere loaded/loaded-setting loaded/loaded-command loaded/loaded-environment"
+    " loaded/reload-pending"
+)
 
 NAMESAKES = [
     _kind(
@@ -679,7 +693,8 @@ PROCESSES = [
     ),
     _kind(
         "past the guard with an edited environment",
-        f"sed -i '/NCCL_PROTO/d; s/Ring/Tree/' $ENV; dropin $D 'ExecStartPost=\\n{_BARE}'; reload; restart; up; rm -r $D",
+        "sed -i '/NCCL_PROTO/d; s/Ring/Tree/' $ENV;"
+        f" dropin $D 'ExecStartPost=\\n{_BARE}'; reload; restart; up; rm -r $D",
         "processes/env-missing critical",
         "NCCL_PROTO",
         "cp $ENV /tmp/x; sed -i s/Ring/Tree/ /tmp/x",
@@ -728,7 +743,7 @@ PROCESSES = [
         "loose bare_child",
         "processes/env-missing critical",
         "NCCL_ALGO",
-        "(exec env -i /bin/sleep 0.4) & echo $! > $(group)/cgroup.procs",
+        "(exec env -i /bin/sleep 0.4) & join $!",
         undo=_RESTART,
         fix="restart",
     ),
@@ -763,17 +778,17 @@ PROCESSES = [
     ),
     _kind(
         "a process of another start",
-        "p=$(like $(main) INVOCATION_ID=0123456789abcdef0123456789abcdef /bin/sleep 1000); note $p; echo $p > $(group)/cgroup.procs",
+        "p=$(like $(main) INVOCATION_ID=0123456789abcdef0123456789abcdef /bin/sleep 1000); note $p; join $p",
         "processes/survivor warning",
         "/bin/sleep",
-        "p=$(like $(main) A=b /bin/sleep 1000); note $p; echo $p > $(group)/cgroup.procs",
+        "p=$(like $(main) A=b /bin/sleep 1000); note $p; join $p",
         undo="no_guests",
         undo_control="no_guests",
         fix="restart",
     ),
     _kind(
         "a process from elsewhere",
-        "p=$(like 0 A=b /bin/sleep 1000); note $p; echo $p > $(group)/cgroup.procs",
+        "p=$(like 0 A=b /bin/sleep 1000); note $p; join $p",
         "processes/env-missing critical",
         "NCCL_ALGO",
         "note $(like 0 A=b /bin/sleep 1000)",
@@ -815,7 +830,7 @@ PROCESSES = [
         "library: another one",
         "cp /opt/standin/lib/libnccl.so.2 /opt/other; p=$(like $(main) A=b /usr/bin/python3 -c '"
         'import mmap, time; f = open("/opt/other/libnccl.so.2"); m = mmap.mmap(f.fileno(), 0, prot=1); time.sleep(999)'
-        "'); note $p; echo $p > $(group)/cgroup.procs; sleep 0.3",
+        "'); note $p; join $p; sleep 0.3",
         "processes/library-other warning",
         "/opt/other/libnccl.so.2",
         "cp /opt/standin/lib/libnccl.so.2 /opt/other",
@@ -828,7 +843,7 @@ PROCESSES = [
         "echo '# new' >> /opt/standin/python",
         "processes/interpreter-replaced warning",
         "/opt/standin/python",
-        "touch /opt/standin/python; cp -a /opt/standin/python /tmp/x; rm /opt/standin/python; mv /tmp/x /opt/standin/python",
+        "cd /opt/standin; touch python; cp -a python /tmp/x; rm python; mv /tmp/x python",
         undo="cp -a $KEPT/opt/standin/python /opt/standin/python",
         undo_control="true",
         text="launch up",
@@ -841,7 +856,7 @@ PROCESSES = [
         "cp /opt/standin/python /opt/standin/python3",
         undo="cp -a $KEPT/opt/standin/python /opt/standin/python",
         undo_control="rm /opt/standin/python3",
-        also="host/package-changed",
+        alone=True,
     ),
     _kind(
         "libfaketime by a drop-in",
@@ -878,32 +893,32 @@ INPUTS = [
     ),
     _kind(
         "manager: DefaultEnvironment=",
-        "mkdir -p /etc/systemd/system.conf.d; printf '[Manager]\\nDefaultEnvironment=NCCL_P2P_DISABLE=1\\n' > /etc/systemd/system.conf.d/x.conf; reload",
+        "managed /etc/systemd/system.conf.d DefaultEnvironment=NCCL_P2P_DISABLE=1; reload",
         "inputs/manager-environment critical",
         "NCCL_P2P_DISABLE",
-        "mkdir -p /etc/systemd/system.conf.d; printf '[Manager]\\nDefaultEnvironment=TZ=UTC\\n' > /etc/systemd/system.conf.d/x.conf; reload",
+        "managed /etc/systemd/system.conf.d DefaultEnvironment=TZ=UTC; reload",
         undo="rm -r /etc/systemd/system.conf.d; reload",
         undo_control="rm -r /etc/systemd/system.conf.d; reload",
         text="/etc/systemd/system.conf.d/x.conf",
     ),
     _kind(
         "manager: DefaultEnvironment=, not read",
-        "mkdir -p /run/systemd/system.conf.d; printf '[Manager]\\nDefaultEnvironment=\"NCCL_P2P_DISABLE=1\"\\n' > /run/systemd/system.conf.d/x.conf",
+        "managed /run/systemd/system.conf.d 'DefaultEnvironment=\"NCCL_P2P_DISABLE=1\"'",
         "inputs/manager-environment warning",
         "NCCL_P2P_DISABLE",
-        "mkdir -p /run/systemd/system.conf.d; printf '[Manager]\\n#DefaultEnvironment=NCCL_P2P_DISABLE=1\\n' > /run/systemd/system.conf.d/x.conf",
+        "managed /run/systemd/system.conf.d '#DefaultEnvironment=NCCL_P2P_DISABLE=1'",
         undo="rm -r /run/systemd/system.conf.d",
         undo_control="rm -r /run/systemd/system.conf.d",
         text="from the next boot on",
     ),
     _kind(
         "/etc/nccl.conf",
-        "cp -a /etc/nccl.conf /tmp/nccl.conf 2>/dev/null; echo NCCL_SHM_DISABLE=1 >> /etc/nccl.conf",
+        "conf NCCL_SHM_DISABLE=1",
         "inputs/nccl-file critical",
         "/etc/nccl.conf NCCL_SHM_DISABLE",
-        "cp -a /etc/nccl.conf /tmp/nccl.conf 2>/dev/null; echo '# NCCL_SHM_DISABLE=1' >> /etc/nccl.conf; echo NCCL_ALGO=Tree >> /etc/nccl.conf",
-        undo="rm /etc/nccl.conf; mv /tmp/nccl.conf /etc/nccl.conf 2>/dev/null; true",
-        undo_control="rm /etc/nccl.conf; mv /tmp/nccl.conf /etc/nccl.conf 2>/dev/null; true",
+        "conf '# NCCL_SHM_DISABLE=1'; conf NCCL_ALGO=Tree",
+        undo="no_conf",
+        undo_control="no_conf",
     ),
     _kind(
         ".nccl.conf of the user",
@@ -928,7 +943,8 @@ INPUTS = [
 LIBRARY = [
     _kind(
         "NCCL: another value by its log",
-        'sed -i \'s/set by environment to {value}{dot}/set by environment to {value.replace("Ring", "Tree")}{dot}/\' /opt/standin/standin.py; restart',
+        "sed -i 's/in sorted(os.environ.items())/in sorted(dict(os.environ, NCCL_ALGO=\"Tree\").items())/'"
+        " /opt/standin/standin.py; restart",
         "library/nccl-contradicted critical",
         "NCCL_ALGO",
         "sed -i 's/standin worker {rank} ready/standin worker {rank} is ready/' /opt/standin/standin.py; restart",
@@ -1016,7 +1032,7 @@ HOST = [
         "sed -i s/2.9.1/2.9.2/ /opt/lib/python3.11/site-packages/torch-*/METADATA",
         "host/package-changed warning",
         "package torch",
-        "mkdir /opt/lib/python3.11/site-packages/numpy-2.0.0.dist-info; printf 'Version: 2\\n' > /opt/lib/python3.11/site-packages/numpy-2.0.0.dist-info/METADATA",
+        "package numpy 2.0.0",
         text="2.9.2",
     ),
 ]
@@ -1050,7 +1066,8 @@ STRAYS = [
     ),
     _kind(
         "stray: systemd-run",
-        "systemctl stop $U; systemd-run --quiet --unit=run-x /opt/standin/python -m sglang.launch_server --host 0.0.0.0 --port 8000 --tp-size 2; up",
+        "systemctl stop $U; systemd-run --quiet --unit=run-x"
+        " /opt/standin/python -m sglang.launch_server --host 0.0.0.0 --port 8000 --tp-size 2; up",
         "strays/port-taken critical",
         "port 8000",
         "systemd-run --quiet --unit=run-y --wait /bin/true",
@@ -1069,10 +1086,23 @@ STRAYS = [
         "strays/port-taken critical",
         "port 8000",
         "p=$(like 0 A=b /usr/bin/python3 -c '"
-        'import socket, time; s = socket.create_connection(("127.0.0.1", 8000)); time.sleep(999)\'); note $p; sleep 0.5',
+        'import socket, time; s = socket.create_connection(("127.0.0.1", 8000)); time.sleep(999)'
+        "'); note $p; sleep 0.5",
+        text="by hand or by a job, through ssh.service",
         undo="no_guests",
         undo_control="no_guests",
     ),
 ]
 
-KINDS = [*ENV, *UNIT, *OTHER_FILES, *DROP_INS, *NAMESAKES, *PROCESSES, *INPUTS, *LIBRARY, *HOST, *STRAYS]
+#: Kinds of different groups can be had together, unless they are `alone`.
+GROUPS = {
+    "env": ENV,
+    "unit": [*UNIT, *DROP_INS, *NAMESAKES],
+    "files": OTHER_FILES,
+    "processes": PROCESSES,
+    "inputs": INPUTS,
+    "library": LIBRARY,
+    "host": HOST,
+    "strays": STRAYS,
+}
+KINDS = [kind for group in GROUPS.values() for kind in group]
