@@ -181,9 +181,8 @@ def _check_name(name: str, sources: Sources) -> None:
             f"{sources.origin('name')}name {name!r} must be of a-z, 0-9, '_' and '.', 64 at most: it names the unit"
         )
     if name == "drift":
-        raise ConfigError(
-            f"{sources.origin('name')}name 'drift' is taken: launch-drift.service is the host's own check"
-        )
+        origin = sources.origin("name")
+        raise ConfigError(f"{origin}name 'drift' is taken: launch-drift.service is the host's own check")
 
 
 def _broken_file(layers: Layers, error: Exception) -> str:
