@@ -113,7 +113,14 @@ def _complete(manifest: Dict[str, Any], key: str) -> str:
         return f"/v1/models answers {status or text}"
     body = json.dumps({"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0})
     status, text = request(manifest, key, "POST", "/v1/completions", body)
-    return "" if status == 200 else f"/v1/completions answers {status or text}"
+    if status != 200:
+        return f"/v1/completions answers {status or text}"
+    # A token may be one that has no text, so that an empty text is sane.
+    try:
+        sane = isinstance(json.loads(text)["choices"][0]["text"], str)
+    except (ValueError, LookupError, TypeError):
+        sane = False
+    return "" if sane else f"/v1/completions answers something else than a completion: {text[:200]!r}"
 
 
 def request(manifest: Dict[str, Any], key: str, method: str, path: str, body: str = "") -> Tuple[int, str]:

@@ -11,7 +11,7 @@ from launcher.agent.findings import iso
 from launcher.cli import show
 from launcher.cli.flight import in_flight
 from launcher.cli.prepare import prepare
-from launcher.cli.tell import confirmed, paint, progress, who
+from launcher.cli.tell import confirmed, live, paint, progress, who
 from launcher.errors import ConfigError
 from launcher.fleet import past as fleet
 from launcher.fleet.change import Flight
@@ -71,8 +71,9 @@ def rollback(line: CommandLine) -> int:
         print("launch: nothing was changed; confirm with --yes", file=sys.stderr)
         return PENDING
     flight = Flight()
-    work = partial(fleet.rollback, item.deployment, ways, seen, flight, progress(line), who())
-    (done,) = in_flight([work], flight, [item.deployment.name])
+    with live(line, [way.host for way in ways]) as tell:
+        work = partial(fleet.rollback, item.deployment, ways, seen, flight, tell, who())
+        (done,) = in_flight([work], flight, [item.deployment.name])
     if line.json:
         print(json.dumps(show.record([done], done.exit_code), indent=1))
     else:

@@ -1,14 +1,22 @@
-"""Questions and progress on the terminal."""
+"""Questions and progress on the terminal: a live table there, plain lines elsewhere, JSON lines beside a record."""
 
 from __future__ import annotations
 
+import contextlib
 import getpass
+import json
 import os
 import socket
 import sys
+import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.table import Table
+
     from launcher.cli.parser import CommandLine
     from launcher.fleet.rollout import Progress
 
@@ -16,8 +24,9 @@ _COLOURS = {"+": "32", "-": "31", "~": "33", "!": "31", "bold": "1", "dim": "2"}
 
 
 def paint(text: str, colour: str) -> str:
-    """Return text in a colour, as it is where no terminal shows it."""
-    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if sys.stdout.isatty() else text
+    """Return text in a colour, as it is where no terminal shows it or NO_COLOR is set."""
+    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
+    return text if plain else f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
 def who() -> str:
@@ -40,9 +49,49 @@ def confirmed(line: CommandLine, question: str) -> bool:
 
 
 def progress(line: CommandLine) -> Progress:
-    """Return what shows a host's progress on standard error; nothing beside a record."""
+    """Return what tells a host's progress on standard error, a line each."""
+    if line.json:
+        return lambda host, text: print(json.dumps({"host": host, "event": text}), file=sys.stderr, flush=True)
+    return lambda host, text: print(f"{host}: {text}", file=sys.stderr, flush=True)
 
-    def tell(host: str, text: str) -> None:
-        print(f"{host}: {text}", file=sys.stderr, flush=True)
 
-    return (lambda _host, _text: None) if line.json else tell
+@contextlib.contextmanager
+def live(line: CommandLine, hosts: Sequence[str]) -> Iterator[Progress]:
+    """Show the progress of several hosts: a table that changes where standard error is a terminal, else lines."""
+    if line.json or not sys.stderr.isatty():
+        yield progress(line)
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    rows = _Rows(hosts)
+    with Live(get_renderable=rows.table, console=Console(stderr=True), refresh_per_second=4) as shown:
+
+        def tell(host: str, text: str) -> None:
+            rows.tell(host, text)
+            shown.refresh()
+
+        yield tell
+
+
+class _Rows:
+    """What each host is doing, and for how long; hosts are told of by several threads."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        now = time.monotonic()
+        self._rows = dict.fromkeys(hosts, ("", now))
+        self._lock = threading.Lock()
+
+    def tell(self, host: str, text: str) -> None:
+        with self._lock:
+            self._rows[host] = (text, time.monotonic())
+
+    def table(self) -> Table:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, show_header=False)
+        with self._lock:
+            rows = dict(self._rows)
+        for host, (text, since) in rows.items():
+            table.add_row(host, text, f"{time.monotonic() - since:.0f} s" if text else "")
+        return table

@@ -16,7 +16,7 @@ from launcher.cli.drift import drift, status
 from launcher.cli.flight import in_flight
 from launcher.cli.past import history, rollback, uninstall
 from launcher.cli.prepare import Prepared, layers, prepare, prepare_points, write
-from launcher.cli.tell import confirmed, progress, who
+from launcher.cli.tell import confirmed, live, progress, who
 from launcher.errors import ConfigError
 from launcher.fleet import rollout
 from launcher.fleet.change import Flight, Why, roll
@@ -191,10 +191,11 @@ def _deploy_all(line: CommandLine, jobs: Sequence[_Job], *, apply: bool) -> int:
         if not line.json:
             print("launch: changes are pending, nothing was changed; confirm with --yes", file=sys.stderr)
         return code
-    flight = Flight()
-    why = Why("up", line.break_lease)
-    work = [partial(job.change, seen, flight, tell, why) for job, seen in zip(jobs, results, strict=True)]
-    return _finish(line, in_flight(work, flight, [job.item.release.name for job in jobs]), changed=True)
+    flight, why = Flight(), Why("up", line.break_lease)
+    with live(line, [way.host for way in jobs[0].ways] if len(jobs) == 1 else []) as show_progress:
+        work = [partial(job.change, seen, flight, show_progress, why) for job, seen in zip(jobs, results, strict=True)]
+        done = in_flight(work, flight, [job.item.release.name for job in jobs])
+    return _finish(line, done, changed=True)
 
 
 def _finish(line: CommandLine, results: Sequence[rollout.Result], *, changed: bool) -> int:

@@ -55,6 +55,8 @@ def observed(release: Release = RELEASE) -> dict[str, Any]:
         "applied": {"digest": release.digest, "manifest": manifest},
         "record": {"digest": release.digest, "intent": intent(DEPLOYMENT, ["+hw=rtx6000x8"], "anna@laptop")},
         "nccl_conf": None,
+        "seen": {"unit": "x", "applied": release.digest},
+        "foreign": [],
         "running": {
             "main": 7,
             "digest": release.digest,
@@ -233,3 +235,9 @@ CODES: dict[str, tuple[list[Outcome], int]] = {
 @pytest.mark.parametrize(("outcomes", "code"), CODES.values(), ids=CODES.keys())
 def test_exit_codes(outcomes: list[Outcome], code: int) -> None:
     assert Result("d", "x", tuple(HostResult(str(i), o) for i, o in enumerate(outcomes))).exit_code == code
+
+
+def test_what_somebody_else_wrote_is_kept_and_said() -> None:
+    result = plan(lambda s: s.update(foreign=[RELEASE.unit.path]))
+    assert any("it is kept as generation 0" in note for note in result.notes)
+    assert result.seen == {"unit": "x", "applied": RELEASE.digest}
