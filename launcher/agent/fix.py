@@ -77,6 +77,8 @@ def _fix(request: Mapping[str, Any], emit: Emit) -> Dict[str, Any]:
 def _answer(
     outcome: str, did: List[str], message: str, evidence: Sequence[str], after: Dict[str, Any]
 ) -> Dict[str, Any]:
+    # Who is changing the host is this very repair.
+    after = dict(after, change=None)
     return {"outcome": outcome, "did": did, "message": message, "evidence": list(evidence), "check": after}
 
 

@@ -36,7 +36,7 @@ CALLS = (
     "mkdir,mkdirat,rmdir,fsync,fdatasync,sync,syncfs,ftruncate,truncate,copy_file_range,sendfile"
 )
 #: What a second deploy changes, to tell it from the first.
-SECOND = "nccl.algo=PAT"
+SECOND = ("nccl.algo=PAT", "unit.nccl_conf=true")
 #: A unit under our deployment's name that somebody else wrote, with a drop-in that it needs, started at boot.
 FOREIGN = f"""
 cd /etc/systemd/system && mkdir -p {UNIT}.d
@@ -78,13 +78,13 @@ def _first(host: FleetHost) -> int:
 def tree(root: Path) -> model.Tree:
     """Return what lies on a host's disk in the places that a change writes to."""
     found: model.Tree = {}
-    for top in model.SCOPE:
-        for folder, folders, files in os.walk(root / top[1:]):
+    for top in ("etc/launch", "etc/systemd/system", "usr/local/lib/launch"):
+        for folder, folders, files in os.walk(root / top):
             for path in (Path(folder), *(Path(folder, name) for name in (*folders, *files))):
-                name = "/" + str(path.relative_to(root))
-                if model.in_scope(name):
-                    found[name] = _entry(path)
-    return found
+                found["/" + str(path.relative_to(root))] = _entry(path)
+    if (root / "etc/nccl.conf").exists():
+        found["/etc/nccl.conf"] = _entry(root / "etc/nccl.conf")
+    return {path: entry for path, entry in found.items() if model.in_scope(path)}
 
 
 def _entry(path: Path) -> model.Entry:
@@ -125,7 +125,7 @@ def record_all(host: FleetHost, launch: Launch) -> Iterator[tuple[str, model.Tre
         for command in commands:
             host.run(command)
         with tempfile.TemporaryDirectory() as folder:
-            before, lines = record(host, launch, (SECOND,) if name == "second" else (), Path(folder))
+            before, lines = record(host, launch, SECOND if name == "second" else (), Path(folder))
         yield name, before, lines
 
 
