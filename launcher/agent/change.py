@@ -23,6 +23,8 @@ _BEGIN = 30
 #: How long a broken change may take to put back what was there before it; seconds.
 _BREAK_SECONDS = 3600
 
+_RUN = ("systemd-run", "--quiet", "--collect")
+
 Emit = Callable[[str], None]
 Event = Dict[str, Any]
 
@@ -58,9 +60,11 @@ def begin(request: Mapping[str, Any], program: str, emit: Emit) -> Dict[str, Any
     }
     words = [word for key, value in settings.items() for word in ("-p", f"{key}={value}")]
     description = f"--description=launch: {request['why']} {request['needs']['name']}"
-    systemd.command(
-        ["systemd-run", "--quiet", "--collect", f"--unit={unit}", description, *words, *run, "change", place]
-    )
+    try:
+        systemd.command([*_RUN, f"--unit={unit}", description, *words, *run, "change", place])
+    except systemd.SystemdError:
+        shutil.rmtree(place)  # there are secrets in it
+        raise
     return follow(request["id"], unit, 0, emit)
 
 
@@ -239,6 +243,16 @@ def _to_journal(request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
 
 def recover(name: str, id_: str) -> int:
     """Put back what was there before a change that ended without doing so: killed, or out of time."""
+    if marker.read(name) is None:
+        return 0
+    try:
+        with lease.lease("the host itself", name, "recovery", _BREAK_SECONDS):
+            return _recover(name, id_)
+    except lease.LeaseHeld:
+        return 0  # whoever holds it puts back first what was left
+
+
+def _recover(name: str, id_: str) -> int:
     before = marker.read(name)
     if before is None:
         return 0

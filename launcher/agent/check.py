@@ -5,7 +5,18 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from . import drift_files, drift_host, drift_inputs, drift_loaded, drift_processes, lease, record, systemd, unit_files
+from . import (
+    drift_files,
+    drift_host,
+    drift_inputs,
+    drift_loaded,
+    drift_processes,
+    lease,
+    marker,
+    record,
+    systemd,
+    unit_files,
+)
 from .findings import Finding, as_data, counts, mute, order
 from .observe import look, observe
 from .processes import unit_processes
@@ -36,7 +47,7 @@ def check(name: str, accepted: "Optional[Sequence[Mapping[str, str]]]" = None) -
         applied = record.load(name)
     except record.RecordError as error:
         return _without_record(name, str(error))
-    seen = observe(applied)
+    seen = dict(observe(applied), unfinished=_left_behind(name))
     found = judge(applied, seen, _shared())
     if any(f.layer == "processes" and f.severity != "info" for f in found) and seen["processes"]:
         found = judge(applied, _settled(applied, seen), _shared())
@@ -44,11 +55,15 @@ def check(name: str, accepted: "Optional[Sequence[Mapping[str, str]]]" = None) -
     return _report(name, applied, seen, mute(order(found), accepted, today))
 
 
+def _left_behind(name: str) -> bool:
+    return marker.read(name) is not None and lease.holder() is None
+
+
 def judge(
     applied: Mapping[str, Any], seen: Mapping[str, Any], shared: "Optional[List[Dict[str, Any]]]"
 ) -> List[Finding]:
     """Return everything in which an observation differs from what was applied. Pure."""
-    in_files = drift_files.findings(applied, seen, shared)
+    in_files = [*drift_files.findings(applied, seen, shared), *_unfinished(applied, seen)]
     return [
         *in_files,
         *drift_loaded.findings(applied, seen, in_files),
@@ -58,12 +73,22 @@ def judge(
     ]
 
 
+def _unfinished(applied: Mapping[str, Any], seen: Mapping[str, Any]) -> List[Finding]:
+    """Return a finding where a change was cut short and nobody has put back what was there before it."""
+    if not seen["unfinished"]:
+        return []
+    path = marker.path_of(applied["deployment"])
+    text = f"a change was cut short, and what was there before is not back: {path} is still there"
+    base = Finding("change-unfinished", "files", "critical", path, text, where=(path,), fix="files")
+    return [base._replace(cause="the change was killed and so was its repair", mend="launch drift --fix, or launch up")]
+
+
 def _settled(applied: Mapping[str, Any], seen: Mapping[str, Any]) -> Dict[str, Any]:
     """Return a later look at the processes, in which one counts only if it was there before."""
     time.sleep(SETTLE_SECONDS)
     loaded = systemd.all_properties(record.unit_of(applied["deployment"]))
     if any(loaded[name] != seen["loaded"][name] for name in ("InvocationID", "MainPID", "ActiveState")):
-        return observe(applied)  # it was restarted in between
+        return dict(observe(applied), unfinished=seen["unfinished"])  # it was restarted in between
     before = {(p["pid"], p["start"]) for p in seen["processes"]}
     again = [look(p) for p in unit_processes(loaded["ControlGroup"]) if (p.pid, p.start) in before]
     return dict(seen, loaded=loaded, processes=again)

@@ -14,7 +14,8 @@ from .processes import read_bytes
 def write(entry: Dict[str, Any]) -> bool:
     """Write one file unless it is there with the same content, mode and owner.
 
-    Temporary file in the same folder, fsync, rename, fsync of the folder.
+    Temporary file in the same folder, fsync, rename, fsync of the folder; and of the one above it when the file is new,
+    for the folder may be as new.
 
     Args:
         entry: ``path``, ``text``, ``mode`` and ``group`` (a user whose primary group may read it).
@@ -29,7 +30,7 @@ def write(entry: Dict[str, Any]) -> bool:
     gid = pwd.getpwnam(entry["group"]).pw_gid
     if _same(path, content, mode, gid):
         return False
-    folder = os.path.dirname(path)
+    folder, is_new = os.path.dirname(path), not os.path.lexists(path)
     descriptor, temporary = tempfile.mkstemp(prefix=".launch-", suffix=".tmp", dir=folder)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -43,6 +44,8 @@ def write(entry: Dict[str, Any]) -> bool:
         _remove_quietly(temporary)
         raise
     sync_folder(folder)
+    if is_new:
+        sync_folder(os.path.dirname(folder))
     return True
 
 
@@ -54,10 +57,12 @@ def remove(path: str) -> None:
 
 
 def folder(path: str, mode: int, group: str) -> None:
-    """Make a folder of root's with exactly this mode."""
+    """Make a folder of root's with exactly this mode, lastingly."""
     os.makedirs(path, exist_ok=True)
     os.chown(path, 0, pwd.getpwnam(group).pw_gid)
     os.chmod(path, mode)
+    sync_folder(path)
+    sync_folder(os.path.dirname(path))
 
 
 def sha256(text: str) -> str:
@@ -66,7 +71,7 @@ def sha256(text: str) -> str:
 
 
 def sync_folder(path: str) -> None:
-    """Make renames in a folder survive a power cut."""
+    """Make what was renamed, made and removed in a folder survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

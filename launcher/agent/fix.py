@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, Mapping, Sequence
 
-from . import files, nccl_block, record, systemd
+from . import files, marker, nccl_block, record, systemd
 from .check import check
 from .failed import FAILURES
 from .findings import counts
@@ -100,6 +100,7 @@ def _files(applied: Mapping[str, Any], shared: Sequence[Dict[str, Any]], report:
         did += [f"wrote {entry['path']}" for entry in shared if files.write(entry)]
         record.write_shared(shared)
     did += [f"wrote {entry['path']}" for entry in (env, manifest, unit) if files.write(entry)]
+    marker.disarm(applied["deployment"])
     needs = applied["needs"]
     text = nccl_block.read()
     if not nccl_block.problems(text, needs["name"], needs["nccl"]) and nccl_block.put(

@@ -41,6 +41,19 @@ def load(name: str, number: int) -> Dict[str, Any]:
     return record.read(f"{folder(name)}/{number:05}.json")
 
 
+def written(name: str) -> List[str]:
+    """Return the files that the record of the next generation is written to."""
+    return [record.path_of(name), f"{folder(name)}/{_next(name):05}.json", _history(name)]
+
+
+def _next(name: str) -> int:
+    return max([*numbers(name), *(e["number"] for e in history(name))], default=0) + 1
+
+
+def _history(name: str) -> str:
+    return f"{record.ETC}/{name}/history.jsonl"
+
+
 def add(name: str, entry: Mapping[str, Any]) -> int:
     """Keep what was just applied as a generation, note it in the history, and return its number.
 
@@ -52,8 +65,7 @@ def add(name: str, entry: Mapping[str, Any]) -> int:
         OSError: no space, read-only.
     """
     applied = json.loads(read_bytes(record.path_of(name)) or b"")
-    there = numbers(name)
-    number = max([*there, *(e["number"] for e in history(name))], default=0) + 1
+    there, number = numbers(name), _next(name)
     files.folder(folder(name), 0o700, "root")
     applied["number"] = number
     applied["checksum"] = checksum_of(applied)
@@ -74,13 +86,13 @@ def note(name: str, entry: Mapping[str, Any]) -> None:
     lines = [*history(name), dict(entry)][-_LINES:]
     text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
     os.makedirs(f"{record.ETC}/{name}", exist_ok=True)
-    files.write({"path": f"{record.ETC}/{name}/history.jsonl", "text": text, "mode": 0o600, "group": "root"})
+    files.write({"path": _history(name), "text": text, "mode": 0o600, "group": "root"})
 
 
 def history(name: str) -> List[Dict[str, Any]]:
     """Return the history of a deployment, the oldest first; a line that cannot be read is left out."""
     found: List[Dict[str, Any]] = []
-    for line in (read_bytes(f"{record.ETC}/{name}/history.jsonl") or b"").splitlines():
+    for line in (read_bytes(_history(name)) or b"").splitlines():
         try:
             entry = json.loads(line)
             entry["number"], entry["digest"] = int(entry["number"]), str(entry["digest"])

@@ -50,7 +50,9 @@ def put(entry: Mapping[str, Any]) -> None:
         files.remove(path)
         return
     folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
+    if not os.path.isdir(folder):
+        os.makedirs(folder)
+        files.sync_folder(os.path.dirname(folder))
     if entry["kind"] == "link":
         temporary = tempfile.mktemp(prefix=".launch-", suffix=".tmp", dir=folder)  # noqa: S306 - symlink() is exclusive
         os.symlink(entry["target"], temporary)

@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any, Dict, List, Mapping, Optional
 
-from . import files, keep, nccl_conf, origin, systemd
+from . import files, keep, nccl_conf, origin, record, systemd
 from .failed import FAILURES
 from .manifest import ManifestError, parse
 from .neighbours import POINTER
@@ -37,7 +37,7 @@ def capture(request: Mapping[str, Any]) -> Dict[str, Any]:
         "name": needs["name"],
         "unit": unit,
         "log_file": needs["log_file"],
-        "kept": keep.take([*replaced, *secrets, nccl_conf.PATH]),
+        "kept": keep.take([*replaced, *secrets, nccl_conf.PATH, record.path_of(needs["name"])]),
         "origin": origin.capture(needs["name"]) if first else None,
         "enabled": loaded["UnitFileState"] == "enabled",
         "state": loaded["ActiveState"],
@@ -96,16 +96,24 @@ def put_back(before: Mapping[str, Any], emit: Emit, *, booting: bool = False) ->
     Returns:
         ``outcome`` ``rolled back`` or ``failed``, and what ``serves`` now.
     """
-    untouched = False
     try:
         untouched = systemd.properties(before["unit"])["InvocationID"] == before["invocation"]
         _files_back(before, booting=booting)
-        serves = "" if booting else _server_back(before, emit, untouched=untouched)
-        disarm(before["name"])
     except FAILURES as error:
-        serves = "the old server, which was not touched" if untouched else "unknown; launch status shows it"
-        return {"outcome": "failed", "serves": f"{serves}. Putting the old state back failed too: {error}"}
-    return {"outcome": "rolled back", "serves": serves}
+        # The marker stays, so that the next one who finds it tries again.
+        return {"outcome": "failed", "serves": f"unknown; launch status shows it. The old files are not back: {error}"}
+    try:
+        serves = "" if booting else _server_back(before, emit, untouched=untouched)
+        outcome = "rolled back"
+    except FAILURES as error:
+        why = "; ".join([str(error), *getattr(error, "lines", [])[:3]])
+        outcome, serves = "failed", f"nothing that is proven; the old files are back, but not their server: {why}"
+    try:
+        disarm(before["name"])
+    except OSError as error:
+        serves += f". {path_of(before['name'])} cannot be removed: {error}"
+        outcome = "failed"
+    return {"outcome": outcome, "serves": serves}
 
 
 def _files_back(before: Mapping[str, Any], *, booting: bool) -> None:

@@ -41,16 +41,20 @@ def capture(name: str) -> Dict[str, Any]:
     kept = keep.take(paths(unit))
     text = "\n".join(keep.text_of(entry) for entry in kept)
     read = re.findall(r"^EnvironmentFile=-?(/[^%*?\[\s][^%*?\[]*?)\s*$", text, re.MULTILINE)
-    links = sorted(glob.glob(f"{record.UNITS}/*.wants/{unit}") + glob.glob(f"{record.UNITS}/*.requires/{unit}"))
     state = systemd.properties(unit)
     return {
         "unit": unit,
         "kept": kept,
         "read": keep.take(path for path in read if os.path.isfile(path)),
-        "links": keep.take(links),
+        "links": keep.take(_links(unit)),
         "folder": os.path.isdir(f"{record.UNITS}/{unit}.d"),
         "active": state["ActiveState"] in ("active", "activating", "reloading"),
     }
+
+
+def _links(unit: str) -> List[str]:
+    """Return the links that start a unit."""
+    return sorted(path for kind in ("wants", "requires") for path in glob.glob(f"{record.UNITS}/*.{kind}/{unit}"))
 
 
 def write(name: str, origin: Mapping[str, Any]) -> None:
@@ -86,13 +90,15 @@ def clear(unit: str) -> None:
 
 
 def restore(origin: Mapping[str, Any]) -> None:
-    """Put the files and links of generation 0 back; what ours were is gone already.
+    """Put the files and links of generation 0 back, and take the links away that it had not.
 
     Raises:
         OSError: no space, read-only.
     """
     for entry in (*origin["kept"], *origin["links"]):
         keep.put(entry)
+    for link in set(_links(origin["unit"])) - {entry["path"] for entry in origin["links"]}:
+        files.remove(link)
     for entry in origin["read"]:
         if not os.path.exists(entry["path"]):
             keep.put(entry)

@@ -90,10 +90,10 @@ def state(path: str, name: str) -> Dict[str, str]:
 
 
 def write(request: Mapping[str, Any], baseline: Mapping[str, Any], now: float) -> None:
-    """Write the record of a deploy that was proven, and of the files that all deployments share.
+    """Write the record of a deploy that was proven.
 
     Args:
-        request: of `apply`: its ``files``, ``shared``, ``commands``, ``secrets``, ``needs`` and ``intent``.
+        request: of `apply`: its ``files``, ``commands``, ``secrets``, ``needs`` and ``intent``.
         baseline: what the host looked like then, see `observe.baseline`.
         now: seconds of the epoch.
 
@@ -115,7 +115,6 @@ def write(request: Mapping[str, Any], baseline: Mapping[str, Any], now: float) -
     }
     record["checksum"] = checksum_of(record)
     _write_json(path_of(name), record)
-    write_shared(request["shared"])
 
 
 def write_shared(entries: Sequence[Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from typing import Any, Dict, List
 
-from . import files, systemd
+from . import files, record, systemd
 from .failed import ChangeError
 
 
@@ -26,6 +26,7 @@ def stage(request: Dict[str, Any]) -> None:
     files.folder(folder, 0o755, "root")
     for entry in [*request["shared"], env_file, manifest]:
         files.write(entry)
+    record.write_shared(request["shared"])
 
 
 def verify(unit: str, text: str) -> None:

@@ -67,7 +67,8 @@ def _refused(message: str, evidence: "Optional[List[str]]" = None, *, outcome: s
 
 
 def _run(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, Any]:
-    lacking = _stale(request) or problems(request["needs"], request["unit"]) or _preflight(request, emit)
+    unfinished = _unfinished(request["needs"]["name"], emit)
+    lacking = unfinished or _stale(request) or problems(request["needs"], request["unit"]) or _preflight(request, emit)
     if lacking:
         return _refused("the host is not ready", lacking)
     before = marker.capture(request)
@@ -93,6 +94,16 @@ def _run(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, 
     except (*FAILURES, Reverted) as error:
         return _undo(request, before, error, begin, emit)
     return {"outcome": "done", "message": "", "evidence": [], "proof": proof, "generation": number}
+
+
+def _unfinished(name: str, emit: Emit) -> List[str]:
+    """Put back what a change before this one has left half-way; return why that cannot be done."""
+    before = marker.read(name)
+    if before is None:
+        return []
+    emit("a change before this one was cut short; putting back what was there before it")
+    back = marker.put_back(before, emit)
+    return [back["serves"]] if marker.read(name) is not None else []
 
 
 def _stale(request: Mapping[str, Any]) -> List[str]:

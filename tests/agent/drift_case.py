@@ -157,6 +157,7 @@ def observation() -> dict[str, Any]:
             }
         },
         "wanted": True,
+        "unfinished": False,
         "loaded": {**loaded(), "DropInPaths": ["/usr/lib/systemd/system/service.d/10-vendor.conf"]},
         "manager": {"environment": {"PATH": "/usr/bin", "LANG": "C.UTF-8"}, "version": 252, "defaults": {}},
         "processes": [process(), process(716, "sglang::scheduler_TP0"), process(717, "sglang::scheduler_TP1")],

@@ -217,6 +217,10 @@ ROWS: dict[str, tuple[Change, list[tuple[str, str, str, str]]]] = {
         lambda c: c.seen.update(wanted=False),
         [("files", "not-enabled", "warning", f"/etc/systemd/system/launch.target.wants/{case.UNIT}")],
     ),
+    "a change cut short": (
+        lambda c: c.seen.update(unfinished=True),
+        [("files", "change-unfinished", "critical", "/etc/launch/pending/kimi_k2_5_int4.json")],
+    ),
     "only the time of change": (in_unit(NeedDaemonReload=True), []),
     "loaded environment": (
         in_unit(Environment=["NCCL_P2P_DISABLE=1", "MY_TOKEN=hush"]),
