@@ -20,10 +20,10 @@ _MODULES = (
     *("files", "nccl_conf", "nccl_block", "neighbours", "needs", "facts", "expect"),
     *("obstacle", "as_user", "model_files", "model_place", "preflight_draft", "preflight_host", "preflight"),
     *("findings", "env_file", "unit_files", "record", "observe"),
-    *("lease", "failed", "staging", "leftovers", "serving", "keep", "origin", "marker"),
+    *("lease", "failed", "staging", "leftovers", "serving", "keep", "origin", "generations", "marker"),
     *("drift_files", "drift_loaded", "drift_processes", "drift_inputs", "drift_host", "check"),
     *("metrics", "watch_memory", "watch"),
-    *("generations", "probe", "transaction", "change", "past", "uninstall", "fix", "main"),
+    *("probe", "transaction", "change", "past", "uninstall", "fix", "main"),
 )
 
 _LOADER = '''\
