@@ -23,6 +23,8 @@ _BEGIN = 30
 #: How long a broken change may take to put back what was there before it; seconds.
 _BREAK_SECONDS = 3600
 
+#: How long the answer of a change that is over is kept, from its last word on; seconds.
+_ASKED_SECONDS = 600
 _RUN = ("systemd-run", "--quiet", "--collect")
 
 Emit = Callable[[str], None]
@@ -42,8 +44,9 @@ def begin(request: Mapping[str, Any], program: str, emit: Emit) -> Dict[str, Any
     """
     place, unit = _place(request["id"]), unit_of(request["id"])
     files.folder(FOLDER, 0o700, "root")
-    if request["break_lease"]:
-        _break(emit)
+    if request["break_lease"] and _break(emit):
+        # The plan was made of a state in the middle, which is not there any more.
+        request = dict(request, seen={}, restart=True)
     _clean()
     os.mkdir(place, 0o700)
     for name, text in (("agent.py", program), ("request.json", json.dumps(request)), ("events", "")):
@@ -73,20 +76,25 @@ def unit_of(id_: str) -> str:
     return f"launch-change-{id_}.service"
 
 
-def _break(emit: Emit) -> None:
-    """End the change that is under way, by somebody else's will; it puts back what was there before."""
+def _break(emit: Emit) -> bool:
+    """End the change that is under way, by somebody else's will; it puts back what was there before.
+
+    Returns:
+        Whether there was one.
+    """
     held = under_way()
     if held is None or not held["id"]:
-        return
+        return False
     emit(f"ending the change of {held['owner']} ({held['why']}); what was there before it comes back first")
     # The stop of the unit ends when its ExecStopPost= has put everything back.
     systemd.command(["systemctl", "--no-ask-password", "stop", unit_of(held["id"])], timeout=_BREAK_SECONDS)
+    return True
 
 
 def _clean() -> None:
-    """Remove what changes that are over have left."""
+    """Remove what changes that are over have left, as soon as nobody can still be coming for their answer."""
     for id_ in os.listdir(FOLDER):
-        if not _lives(unit_of(id_)):
+        if time.time() - os.stat(_place(id_)).st_mtime > _ASKED_SECONDS and not _lives(unit_of(id_)):
             shutil.rmtree(_place(id_), ignore_errors=True)
 
 
@@ -244,12 +252,21 @@ def _to_journal(request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
 def recover(name: str, id_: str) -> int:
     """Put back what was there before a change that ended without doing so: killed, or out of time."""
     if marker.read(name) is None:
+        _nothing_done(_place(id_))
         return 0
     try:
         with lease.lease("the host itself", name, "recovery", _BREAK_SECONDS):
             return _recover(name, id_)
     except lease.LeaseHeld:
         return 0  # whoever holds it puts back first what was left
+
+
+def _nothing_done(place: str) -> None:
+    """Tell whoever follows a change that was ended before it replaced anything."""
+    lines = _lines(place)
+    if os.path.isdir(place) and not any("answer" in e or e.get("event") == transaction.SWITCHING for e in lines):
+        message = "the change was ended from outside before anything was replaced"
+        _teller(place)({"answer": {"outcome": "refused", "message": message, "evidence": []}})
 
 
 def _recover(name: str, id_: str) -> int:

@@ -41,7 +41,7 @@ def write(entry: Dict[str, Any]) -> bool:
             os.fsync(stream.fileno())
         os.rename(temporary, path)
     except BaseException:
-        _remove_quietly(temporary)
+        remove_quietly(temporary)
         raise
     sync_folder(folder)
     if is_new:
@@ -88,7 +88,8 @@ def _same(path: str, content: bytes, mode: int, gid: int) -> bool:
     return (status.st_mode, status.st_uid, status.st_gid) == wanted and read_bytes(path) == content
 
 
-def _remove_quietly(path: str) -> None:
+def remove_quietly(path: str) -> None:
+    """Remove a file if that can be done."""
     try:
         os.unlink(path)
     except OSError:

@@ -6,7 +6,7 @@ import base64
 import os
 import stat
 import tempfile
-from typing import Any, Dict, Iterable, List, Mapping
+from typing import IO, Any, Dict, Iterable, List, Mapping
 
 from . import files
 
@@ -42,6 +42,8 @@ def text_of(entry: Mapping[str, Any]) -> str:
 def put(entry: Mapping[str, Any]) -> None:
     """Put one kept thing back, completely or not at all, also after a power cut.
 
+    What is there already is not written again: that needs no space.
+
     Raises:
         OSError: no space, read-only.
     """
@@ -49,23 +51,42 @@ def put(entry: Mapping[str, Any]) -> None:
     if entry["kind"] == "absent":
         files.remove(path)
         return
+    if _is_there(entry):
+        return
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
         os.makedirs(folder)
         files.sync_folder(os.path.dirname(folder))
+    descriptor, temporary = tempfile.mkstemp(prefix=".launch-", suffix=".tmp", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            _fill(stream, temporary, entry)
+        os.rename(temporary, path)
+    except BaseException:
+        files.remove_quietly(temporary)
+        raise
+    files.sync_folder(folder)
+
+
+def _is_there(entry: Mapping[str, Any]) -> bool:
+    try:
+        return _take(entry["path"]) == dict(entry)
+    except OSError:
+        return False
+
+
+def _fill(stream: IO[bytes], temporary: str, entry: Mapping[str, Any]) -> None:
+    """Make a temporary file, which is open as a stream, what was kept."""
+    times = (entry["mtime"], entry["mtime"])
     if entry["kind"] == "link":
-        temporary = tempfile.mktemp(prefix=".launch-", suffix=".tmp", dir=folder)  # noqa: S306 - symlink() is exclusive
+        os.unlink(temporary)
         os.symlink(entry["target"], temporary)
         os.lchown(temporary, entry["uid"], entry["gid"])
-        os.utime(temporary, ns=(entry["mtime"], entry["mtime"]), follow_symlinks=False)
-    else:
-        descriptor, temporary = tempfile.mkstemp(prefix=".launch-", suffix=".tmp", dir=folder)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(base64.b64decode(entry["content"]))
-            stream.flush()
-            os.fchown(stream.fileno(), entry["uid"], entry["gid"])
-            os.fchmod(stream.fileno(), entry["mode"])
-            os.utime(stream.fileno(), ns=(entry["mtime"], entry["mtime"]))
-            os.fsync(stream.fileno())
-    os.rename(temporary, path)
-    files.sync_folder(folder)
+        os.utime(temporary, ns=times, follow_symlinks=False)
+        return
+    stream.write(base64.b64decode(entry["content"]))
+    stream.flush()
+    os.fchown(stream.fileno(), entry["uid"], entry["gid"])
+    os.fchmod(stream.fileno(), entry["mode"])
+    os.utime(stream.fileno(), ns=times)
+    os.fsync(stream.fileno())

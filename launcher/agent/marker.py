@@ -6,6 +6,7 @@ after a failure, its unit's ExecStopPost= when it was killed, the recovery at bo
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from typing import Any, Dict, List, Mapping, Optional
@@ -15,7 +16,7 @@ from .failed import FAILURES
 from .manifest import ManifestError, parse
 from .neighbours import POINTER
 from .processes import read_bytes
-from .serving import Emit, prove, start
+from .serving import RECOVER, Emit, prove, start
 
 FOLDER = "/etc/launch/pending"
 _RUNNING = ("active", "activating", "reloading")
@@ -28,16 +29,19 @@ def capture(request: Mapping[str, Any]) -> Dict[str, Any]:
         OSError: a file cannot be read.
         SystemdError: the manager does not answer.
     """
+    from . import generations  # it comes later in the program of one file
+
     needs, unit = request["needs"], request["unit"]
     loaded = systemd.properties(unit)
     first = origin.is_first(needs["name"])
     replaced = origin.paths(unit) if first else [request["files"][-1]["path"]]
     secrets = [entry["path"] for entry in request["secrets"]]
+    paths = [*replaced, *secrets, nccl_conf.PATH, *generations.written(needs["name"])]
     return {
         "name": needs["name"],
         "unit": unit,
         "log_file": needs["log_file"],
-        "kept": keep.take([*replaced, *secrets, nccl_conf.PATH, record.path_of(needs["name"])]),
+        "kept": keep.take(paths),
         "origin": origin.capture(needs["name"]) if first else None,
         "enabled": loaded["UnitFileState"] == "enabled",
         "state": loaded["ActiveState"],
@@ -57,23 +61,34 @@ def pending() -> List[str]:
 
 
 def arm(before: Mapping[str, Any]) -> None:
-    """Leave the marker on disk; root alone can read it, for secrets may be in it.
+    """Leave the marker on disk, and let the next boot look for it; root alone can read it: secrets may be in it.
 
     Raises:
         OSError: no space, read-only.
+        SystemdError: systemctl refuses.
     """
+    systemd.systemctl("enable", "launch.target", RECOVER)
+    _sync_links()
     files.folder(FOLDER, 0o700, "root")
     text = json.dumps(before, sort_keys=True) + "\n"
     files.write({"path": path_of(before["name"]), "text": text, "mode": 0o600, "group": "root"})
 
 
 def disarm(name: str) -> None:
-    """Take the marker away, lastingly.
+    """Take the marker away, lastingly, once everything is on disk that has come in place of it.
 
     Raises:
         OSError: it cannot be removed.
     """
+    _sync_links()
     files.remove(path_of(name))
+
+
+def _sync_links() -> None:
+    """Make what starts at boot last: systemd does not sync the links that it makes and removes."""
+    folders = glob.glob(f"{record.UNITS}/*.wants") + glob.glob(f"{record.UNITS}/*.requires")
+    for folder in (record.UNITS, *filter(os.path.isdir, folders)):
+        files.sync_folder(folder)
 
 
 def read(name: str) -> Optional[Dict[str, Any]]:
@@ -97,7 +112,7 @@ def put_back(before: Mapping[str, Any], emit: Emit, *, booting: bool = False) ->
         ``outcome`` ``rolled back`` or ``failed``, and what ``serves`` now.
     """
     try:
-        untouched = systemd.properties(before["unit"])["InvocationID"] == before["invocation"]
+        untouched = _untouched(before)
         _files_back(before, booting=booting)
     except FAILURES as error:
         # The marker stays, so that the next one who finds it tries again.
@@ -116,13 +131,20 @@ def put_back(before: Mapping[str, Any], emit: Emit, *, booting: bool = False) ->
     return {"outcome": outcome, "serves": serves}
 
 
+def _untouched(before: Mapping[str, Any]) -> bool:
+    """Return whether the old server still runs: a unit that was stopped keeps the id of its last invocation."""
+    now = systemd.properties(before["unit"])
+    return now["InvocationID"] == before["invocation"] and now["ActiveState"] in _RUNNING
+
+
 def _files_back(before: Mapping[str, Any], *, booting: bool) -> None:
     unit, was = before["unit"], before["kept"][0]
     if was["kind"] == "absent":
         # Both while systemd still knows the unit; at boot its start is queued, and waits for us.
         systemd.systemctl("disable", unit)
         systemd.systemctl("stop", *(["--no-block"] if booting else []), unit)
-    for entry in before["kept"]:
+    # The unit comes last: ours waits for the recovery at boot, a foreign one starts without its drop-ins.
+    for entry in reversed(before["kept"]):
         keep.put(entry)
     if before["origin"]:
         origin.restore(before["origin"])

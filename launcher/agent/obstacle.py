@@ -7,6 +7,16 @@ from typing import NamedTuple
 REFUSE = "refuse"
 WARN = "warn"
 
+_OF_A_MODEL = ("folder", "missing", "config", "index", "unreadable")
+#: Ids of the obstacles that refuse, as `--allow` takes them.
+REFUSALS = frozenset(
+    (
+        *(f"{prefix}-{id_}" for prefix in ("model", "draft") for id_ in _OF_A_MODEL),
+        *("draft-mismatch", "engine-python", "engine-missing", "disk-read-only", "disk-full", "disk-inodes"),
+        *("port", "gpu-busy"),
+    )
+)
+
 
 class Obstacle(NamedTuple):
     """One obstacle: ``severity`` is "refuse" or "warn"; the text says what, where, and what to do next."""

@@ -95,7 +95,7 @@ def restore(origin: Mapping[str, Any]) -> None:
     Raises:
         OSError: no space, read-only.
     """
-    for entry in (*origin["kept"], *origin["links"]):
+    for entry in (*reversed(origin["kept"]), *origin["links"]):  # the unit after its drop-ins
         keep.put(entry)
     for link in set(_links(origin["unit"])) - {entry["path"] for entry in origin["links"]}:
         files.remove(link)

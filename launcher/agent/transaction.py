@@ -26,6 +26,8 @@ from .staging import stage, verify
 #: Raises `Reverted` when it may not.
 Barrier = Callable[[str], None]
 _HOOK_SECONDS = 300
+#: Told before anything is replaced: without it a change that was killed has changed nothing.
+SWITCHING = "switching the unit"
 
 
 class Reverted(Exception):  # noqa: N818 - an order, no failure
@@ -85,6 +87,7 @@ def _run(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, 
     except Reverted as why:
         return _refused(f"not begun: {why}")
     try:
+        emit(SWITCHING)
         marker.arm(before)
         if before["origin"]:
             origin.clear(before["unit"])

@@ -89,4 +89,6 @@ def _last() -> List[str]:
     shutil.rmtree(record.ETC)
     for folder in glob.glob("/run/launch-change") + glob.glob("/run/launch-drift"):
         shutil.rmtree(folder)
+    if os.path.isdir("/run/launch") and not os.listdir("/run/launch"):
+        os.rmdir("/run/launch")
     return ["removed the agent and the shared units"]

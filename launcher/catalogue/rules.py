@@ -11,6 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from launcher.agent.obstacle import REFUSALS
 from launcher.catalogue import nccl
 from launcher.errors import ConfigError, nearest
 
@@ -96,8 +97,10 @@ def refusals(findings: Sequence[Finding]) -> list[str]:
 
 
 def _check_allowed(names: Sequence[str]) -> None:
+    """Refuse names of nothing: neither of a rule nor of what a host looks for before its old server stops."""
     known = {rule.id: rule for rule in all_rules()}
-    problems = [f"--allow {name}: there is no such rule{nearest(name, known)}" for name in names if name not in known]
+    every = {*known, *REFUSALS}
+    problems = [f"--allow {name}: there is no such rule{nearest(name, every)}" for name in names if name not in every]
     problems += [
         f"--allow {name}: this rule refuses nothing"
         for name in names

@@ -5,10 +5,13 @@ The recovery is `launcher.agent.change.recover_all` with its folders below a tem
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import json
 import os
 import re
-from pathlib import Path
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
@@ -18,6 +21,7 @@ from tests.system.tool import UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from tests.crash.model import Cut, Op, Tree
 
@@ -38,14 +42,14 @@ class Summary(NamedTuple):
     links: tuple[str, ...]
     starts: bool
     release: tuple[bytes | None, bytes | None]
-    agent: bytes | None
     nccl_conf: bytes | None
     applied: bytes | None
+    history: bytes | None
     generations: tuple[str, ...]
 
 
 class Verdict(NamedTuple):
-    """``old``, ``new``, ``nothing`` (of a first deploy: some files, no start) or ``neither``, and in what it differs."""
+    """What boots: ``old``, ``new``, ``nothing`` (a first deploy: some files, no start), ``neither``; why it differs."""
 
     what: str
     differs: tuple[str, ...]
@@ -67,16 +71,17 @@ def summary(tree: Tree) -> Summary:
     pointer = POINTER.search((unit or b"").decode("utf-8", "replace"))
     place = pointer[1] if pointer else "/nowhere"
     links = tuple(path for path in sorted(tree) if re.fullmatch(rf"{UNITS}/[^/]+\.(wants|requires)/{UNIT}", path))
-    ours = pointer is not None
     return Summary(
         unit=unit,
-        drop_ins=tuple((p, c) for p, (k, c) in sorted(tree.items()) if p.startswith(f"{UNITS}/{UNIT}.d/")),
+        drop_ins=tuple(
+            (p, c) for p, (k, c) in sorted(tree.items()) if re.fullmatch(rf"{UNITS}/{UNIT}\.d/[^/]+\.conf", p)
+        ),
         links=links if unit else (),
         starts=bool(unit) and any(_is_reached(tree, link) for link in links),
         release=(_content(tree, place + ".env"), _content(tree, place + ".json")),
-        agent=_content(tree, AGENT) if ours else None,
         nccl_conf=_content(tree, "/etc/nccl.conf"),
         applied=_content(tree, record.path_of(NAME)),
+        history=_content(tree, f"{record.ETC}/{NAME}/history.jsonl"),
         generations=tuple(p for p in sorted(tree) if re.fullmatch(r".*/generations/(?!00000)\d{5}\.json", p)),
     )
 
@@ -94,16 +99,39 @@ def _is_reached(tree: Tree, link: str) -> bool:
     return f"{UNITS}/multi-user.target.wants/launch.target" in tree and bool(_content(tree, f"{UNITS}/launch.target"))
 
 
-def boot(tree: Tree, whole: Sequence[Tree], folder: Path) -> Tree:
-    """Return what is on disk when the servers are started: after the recovery, where it is run."""
+def boot(tree: Tree, whole: Sequence[Tree], folder: Path, cut_after: int | None = None) -> Tree:
+    """Return what is on disk when the servers are started: after the recovery, where it is run.
+
+    Args:
+        tree: what is on disk before.
+        whole: disks that are as they should be, to tell files that are torn.
+        folder: an empty one.
+        cut_after: renames and removals of the recovery, after which the power goes again.
+    """
     link = f"{UNITS}/launch.target.wants/{RECOVER}"
-    works = all(_content(tree, path) in [_content(w, path) for w in whole if path in w] for path in _NEEDED)
-    if not (link in tree and _is_reached(tree, link) and works and any(MARKER.rpartition("/")[0] + "/" in p for p in tree)):
+    works = all(_is_whole(path, tree, whole) for path in _NEEDED)
+    pending = any(path.startswith(f"{marker.FOLDER}/") for path in tree)
+    if not (link in tree and _is_reached(tree, link) and works and pending):
         return tree
     _write(tree, folder)
-    with _moved(folder):
+    with _moved(folder, cut_after), contextlib.suppress(PowerCutError):
         assert change.recover_all() == 0
-    return {**{p: e for p, e in tree.items() if not p.startswith("/etc/")}, **_read(folder)}
+    after = {**{p: e for p, e in tree.items() if not p.startswith("/etc/")}, **_read(folder)}
+    return {**after, MARKER: tree[MARKER]} if MARKER in after else after
+
+
+def interrupted(tree: Tree, whole: Sequence[Tree], folders: Callable[[], Path]) -> Iterator[Tree]:
+    """Return what is on disk when the recovery itself is cut short, after each of its steps."""
+    for step in itertools.count():
+        left = boot(tree, whole, folders(), step)
+        if MARKER not in left:
+            return
+        yield left
+
+
+def _is_whole(path: str, tree: Tree, whole: Sequence[Tree]) -> bool:
+    """Return whether a file is there as it was before or will be."""
+    return path in tree and tree[path] in [other.get(path) for other in whole]
 
 
 def _write(tree: Tree, folder: Path) -> None:
@@ -144,38 +172,41 @@ def _read(folder: Path) -> Tree:
     return found
 
 
-def _moved(folder: Path) -> Any:
+class PowerCutError(BaseException):
+    """Nothing in the agent catches it."""
+
+
+@contextlib.contextmanager
+def _moved(folder: Path, cut_after: int | None) -> Iterator[None]:
     """Make the agent's recovery work in a folder, without systemd."""
-    units = folder / UNITS[1:]
+    units, left = folder / UNITS[1:], itertools.count(sys.maxsize if cut_after is None else cut_after, -1)
+    rename, unlink = os.rename, os.unlink
+
+    def count(call: Callable[..., None], *arguments: Any) -> None:
+        if next(left) <= 0:
+            raise PowerCutError
+        call(*arguments)
 
     def systemctl(*words: str) -> str:
         for link in units.glob(f"*.wants/{words[-1]}") if words[0] == "disable" else ():
             link.unlink()
         return ""
 
-    patches = [
+    patches: list[contextlib.AbstractContextManager[Any]] = [
         mock.patch.object(record, "ETC", f"{folder}{record.ETC}"),
         mock.patch.object(record, "UNITS", str(units)),
         mock.patch.object(marker, "FOLDER", f"{folder}{marker.FOLDER}"),
         mock.patch.object(systemd, "systemctl", systemctl),
-        mock.patch.object(systemd, "properties", lambda unit: {"InvocationID": ""}),
-        mock.patch.object(change, "say_of", lambda *_, **__: None),
-        mock.patch.object(os, "fsync", lambda _: None),
+        mock.patch.object(systemd, "properties", return_value={"InvocationID": "", "ActiveState": ""}),
+        mock.patch.object(change, "say_of"),
+        mock.patch.object(os, "fsync"),
+        mock.patch.object(os, "rename", functools.partial(count, rename)),
+        mock.patch.object(os, "unlink", functools.partial(count, unlink)),
     ]
-    return _All(patches)
-
-
-class _All:
-    def __init__(self, patches: Sequence[Any]) -> None:
-        self._patches = patches
-
-    def __enter__(self) -> None:
-        for patch in self._patches:
-            patch.start()
-
-    def __exit__(self, *_: object) -> None:
-        for patch in reversed(self._patches):
-            patch.stop()
+    with contextlib.ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
 
 
 class Judge:
@@ -186,6 +217,11 @@ class Judge:
         self._folders = folders
         self._old, self._new = summary(before), summary(after)
         self._known: dict[frozenset[tuple[str, Any]], Verdict] = {}
+
+    @property
+    def undone(self) -> bool:
+        """Whether the change left what was there, but for its line in the history."""
+        return self._new._replace(history=None) == self._old._replace(history=None)
 
     @property
     def distinct(self) -> int:
@@ -204,6 +240,8 @@ class Judge:
         found, loaded = summary(booted), summary(tree)
         if loaded.starts and loaded[:2] != found[:2] and b"launch-recover.service" not in (loaded.unit or b""):
             return Verdict("neither", ("started before the recovery",))
+        if found.starts and AGENT.encode() in (found.unit or b"") and not _is_whole(AGENT, booted, self._whole):
+            return Verdict("neither", ("the agent is missing or torn",))
         for what, wanted in (("old", self._old), ("new", self._new)):
             if found == wanted:
                 return Verdict(what, ())
@@ -222,12 +260,14 @@ def faults(judge: Judge, ops: Sequence[Op], states: Iterator[Cut]) -> Iterator[F
     """Return the states that are not what they must be.
 
     Until the marker is removed that is the old generation (or nothing, where there was none); from the sync of its
-    folder on it is the new one; in between it is either.
+    folder on it is the new one; in between it is either. Of a change that was undone it is the old one always.
     """
     removed = next(i for i, op in enumerate(ops, 1) if op.kind == "unlink" and op.path == MARKER)
     lasting = next(i for i, op in enumerate(ops, 1) if i > removed and op.kind == "sync" and op.path == marker.FOLDER)
     for cut in states:
-        wanted = ["old", "nothing"] if cut.after < removed else ["new"] if cut.after >= lasting else ["old", "nothing", "new"]
+        wanted = ["old", "nothing"] if cut.after < removed else ["old", "nothing", "new"]
+        if cut.after >= lasting and not judge.undone:
+            wanted = ["new"]
         verdict = judge.judge(cut.tree)
         if verdict.what not in wanted:
             line = ops[cut.after - 1].line[:150] if cut.after else ""

@@ -27,7 +27,9 @@ Tree = dict[str, Entry]
 MODELS = ("journal", "folders", "any")
 #: So many unsynced edits are lost or kept in every combination; beyond that, as ``folders`` and one by one.
 _EVERY = 9
-_OURS = re.compile(r"/etc/systemd/system(/(launch|multi-user|timers)\.target\.wants|(/.*)?/[^/]*launch.*)?|/etc/\.launch-.*|/etc/nccl\.conf")
+_OURS = re.compile(
+    r"/etc/systemd/system(/(launch|multi-user|timers)\.target\.wants|(/.*)?/[^/]*launch.*)?|/etc/\.launch-.*|/etc/nccl\.conf"
+)
 
 
 def in_scope(path: str) -> bool:
@@ -107,7 +109,7 @@ def _write(name: str, path: str, arguments: str, result: int, line: str) -> Op |
 
 
 def _text(shown: str) -> bytes:
-    return codecs.escape_decode(shown.encode("utf-8", "surrogateescape"))[0]  # type: ignore[attr-defined,no-any-return]
+    return codecs.escape_decode(shown.encode("utf-8", "surrogateescape"))[0]
 
 
 def _path(folder: str, name: bytes) -> str:

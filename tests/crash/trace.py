@@ -4,7 +4,7 @@ strace is attached to the host's PID 1 from this machine and follows what PID 1 
 change with all its commands, and PID 1 itself, which makes the links of `systemctl enable`. The result is one file in
 the order of the calls. `trim` leaves of it what `tests.crash.model` reads.
 
-    python -m tests.crash.trace          # records the three cases anew into tests/crash/recorded
+    python -m tests.crash.trace          # records all cases anew into tests/crash/recorded
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.crash import model
 from tests.system.tool import REFERENCE, UNIT, WIPE, Launch
@@ -35,8 +35,6 @@ CALLS = (
     "openat,open,creat,write,pwrite64,writev,rename,renameat,renameat2,link,linkat,unlink,unlinkat,symlink,symlinkat,"
     "mkdir,mkdirat,rmdir,fsync,fdatasync,sync,syncfs,ftruncate,truncate,copy_file_range,sendfile"
 )
-#: What a second deploy changes, to tell it from the first.
-SECOND = ("nccl.algo=PAT", "unit.nccl_conf=true")
 #: A unit under our deployment's name that somebody else wrote, with a drop-in that it needs, started at boot.
 FOREIGN = f"""
 cd /etc/systemd/system && mkdir -p {UNIT}.d
@@ -96,7 +94,7 @@ def _entry(path: Path) -> model.Entry:
 def trim(lines: list[str]) -> list[str]:
     """Return the lines that the model reads, with digests for long contents."""
     kept = [op.line for op in model.parse(lines)]
-    return [_short(line) if _LONG in line and " write(" in line else line for line in kept]
+    return [_short(line) if re.search(rf" write\(\d+<{_LONG}", line) else line for line in kept]
 
 
 def _short(line: str) -> str:
@@ -107,26 +105,51 @@ def _short(line: str) -> str:
     return f'{line[: text.start()]}"sha256 {digest}"{line[text.end() :]}'
 
 
-def record(host: FleetHost, launch: Launch, words: tuple[str, ...], folder: Path) -> tuple[model.Tree, list[str]]:
+def record(host: FleetHost, launch: Launch, case: Case, folder: Path) -> tuple[model.Tree, list[str]]:
     """Deploy under strace; return what was there before and the lines of the trace."""
     before, raw = tree(host.root), folder / "raw"
     with traced(host, raw):
-        launch("up", *REFERENCE, *words, "--yes", hosts=[host.name])
+        launch("up", *REFERENCE, *case.words, "--yes", hosts=[host.name], check=case.exit_code)
         time.sleep(0.5)
     return before, raw.read_text(errors="surrogateescape").splitlines()
 
 
-CASES = {"first": (WIPE,), "second": (), "foreign": (WIPE, FOREIGN)}
+class Case(NamedTuple):
+    """A deploy: what is done to the host before it, what it changes, and how it ends."""
+
+    prepare: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    exit_code: int = 0
+
+
+_FAULT = ("engine.args.standin_fault=crash", "unit.nccl_conf=true")
+#: Each follows upon the one before it: an undone change leaves what was there.
+CASES = {
+    "first": Case((WIPE, "rm -f /etc/nccl.conf")),
+    "second": Case((), ("nccl.algo=PAT", "unit.nccl_conf=true")),
+    "undone": Case((), _FAULT, 7),
+    "first_undone": Case((WIPE,), _FAULT, 7),
+    "foreign_undone": Case((WIPE, FOREIGN), _FAULT, 7),
+    "foreign": Case((WIPE, FOREIGN)),
+}
 
 
 def record_all(host: FleetHost, launch: Launch) -> Iterator[tuple[str, model.Tree, list[str]]]:
-    """Record a first deploy, a second one, and a first one over somebody else's unit."""
-    for name, commands in CASES.items():
-        for command in commands:
+    """Record all cases, each with what was there before it."""
+    for name, case in CASES.items():
+        for command in case.prepare:
             host.run(command)
         with tempfile.TemporaryDirectory() as folder:
-            before, lines = record(host, launch, SECOND if name == "second" else (), Path(folder))
+            before, lines = record(host, launch, case, Path(folder))
         yield name, before, lines
+
+
+def read(name: str) -> tuple[str, model.Tree, list[str]]:
+    """Return a recording: when and with what it was made, what was there before, and its lines."""
+    about, before, *lines = (RECORDED / f"{name}.txt").read_text().split("\n")
+    shown = json.loads(before.removeprefix("# before "))
+    tree = {path: (kind, content.encode("utf-8", "surrogateescape")) for path, (kind, content) in shown.items()}
+    return about.removeprefix("# "), tree, lines
 
 
 def write(name: str, before: model.Tree, lines: list[str], about: str) -> None:
@@ -152,7 +175,7 @@ def versions(host: FleetHost) -> str:
 
 
 def main() -> None:
-    """Record the three cases into tests/crash/recorded."""
+    """Record all cases into tests/crash/recorded."""
     from tests.fleet import Fleet
 
     RECORDED.mkdir(exist_ok=True)

@@ -15,7 +15,8 @@ STANDIN_LOAD_SECONDS --standin-load Â· STANDIN_WARMUP_SECONDS --standin-warmup Â
 comma list, or a file `fault` beside this program, of: hang, hang503, crash, exit0, crash_after_ready,
 strip_env, override_env, no_completion, bare_child (one without any environment), brief_children (such ones
 that come and go, as compilers do), nccl_extra (workers get an NCCL setting more), no_algorithm (dies as of a bare
-Tree, with NCCL's line), cut_env (workers rename themselves over their environment in spite of SPT_NOENV).
+Tree, with NCCL's line), cut_env (workers rename themselves over their environment in spite of SPT_NOENV). With
+@WORD a fault is one only where the command line has this word: `crash@--standin-load`.
 
 A file `lib/libnccl.so.2` beside this program is mapped by the main process and the workers, as NCCL is.
 """
@@ -169,7 +170,8 @@ class Options:
         if self.workers is None:
             self.workers = min(given.tp, 2)
         self.api_key = given.api_key or config_file(given.config).get("api-key") or os.environ.get("VLLM_API_KEY")
-        self.faults = frozenset(filter(None, ",".join(given.fault).split(",")))
+        named = (name.partition("@") for name in ",".join(given.fault).split(",") if name)
+        self.faults = frozenset(name for name, _, word in named if not word or word in argv)
         if not self.faults <= FAULTS:
             sys.exit("standin: no such fault: " + ", ".join(sorted(self.faults - FAULTS)))
 

@@ -51,7 +51,7 @@ def _is_init(pid: int) -> bool:
         found = re.search(r"^NSpid:\s+\d+\s+(\d+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except OSError:
         return False
-    return bool(found) and found.group(1) == "1"
+    return found is not None and found.group(1) == "1"
 
 
 @dataclass
@@ -85,9 +85,11 @@ class Running:
 
 
 def begin(launch: Launch, *words: str, hosts: Sequence[str] = ("h1",)) -> Running:
-    """Start `launch` in the background."""
+    """Start `launch` in the background; a word given here stands for the one of `Launch.aim`."""
+    given = {word.split("=")[0] for word in words}
+    aim = [word for word in launch.aim(hosts) if word.split("=")[0] not in given]
     process = subprocess.Popen(
-        [sys.executable, "-m", "launcher", *words, *launch.aim(hosts)],
+        [sys.executable, "-m", "launcher", *words, *aim],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -101,7 +103,7 @@ def begin(launch: Launch, *words: str, hosts: Sequence[str] = ("h1",)) -> Runnin
     return running
 
 
-def _keep(stream: Any, kept: list[str]) -> None:  # noqa: ANN401 - a text stream
+def _keep(stream: Any, kept: list[str]) -> None:
     with stream:
         kept.extend(iter(stream.readline, ""))
 
@@ -280,7 +282,7 @@ def assert_whole(seen: dict[str, Any], digest: str) -> None:
 
 @contextlib.contextmanager
 def fault_file(host: FleetHost, text: str) -> Iterator[None]:
-    """Let the stand-in of a host fail, whatever its release is."""
+    """Let the stand-in of a host fail, whatever its release is, or with @WORD where its command line has a word."""
     host.run(f"echo '{text}' > /opt/standin/fault")
     try:
         yield
