@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -111,6 +112,10 @@ def clean(name: str) -> List[str]:
     """
     place = f"{record.ETC}/{name}"
     needed = _referred(name)
+    for torn in glob.glob(f"{record.ETC}/**/.launch-*.tmp", recursive=True) + glob.glob(
+        f"{record.UNITS}/.launch-*.tmp"
+    ):
+        files.remove(torn)  # left by a power cut; there may be secrets in it
     gone = [e for e in sorted(os.listdir(place)) for m in [_RELEASE.fullmatch(e)] if m and m.group(1) not in needed]
     for entry in gone:
         files.remove(f"{place}/{entry}")

@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any, Dict, List, Mapping, Optional
 
-from . import files, keep, nccl_conf, origin, record, systemd
+from . import files, generations, keep, nccl_conf, origin, record, systemd
 from .failed import FAILURES
 from .manifest import ManifestError, parse
 from .neighbours import POINTER
@@ -29,8 +29,6 @@ def capture(request: Mapping[str, Any]) -> Dict[str, Any]:
         OSError: a file cannot be read.
         SystemdError: the manager does not answer.
     """
-    from . import generations  # it comes later in the program of one file
-
     needs, unit = request["needs"], request["unit"]
     loaded = systemd.properties(unit)
     first = origin.is_first(needs["name"])

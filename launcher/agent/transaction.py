@@ -89,7 +89,9 @@ def _run(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, 
     try:
         emit(SWITCHING)
         marker.arm(before)
+        files.write(request["files"][-1])
         if before["origin"]:
+            # After the unit: a power cut in between must not start the foreign one without its drop-ins.
             origin.clear(before["unit"])
         proof = _switch(request, emit, barrier)
         barrier("proven")
@@ -136,7 +138,6 @@ def _switch(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[st
     for entry in request["secrets"]:
         files.folder(os.path.dirname(entry["path"]), 0o700, "root")
         files.write(entry)
-    files.write(request["files"][-1])
     nccl_block.put(nccl_block.wanted(nccl_block.read(), needs["name"], needs["nccl"]))
     load(request)
     if request["restart"]:

@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import Any, Dict, List, Mapping
 
-from . import files, nccl_block, origin, record, systemd
+from . import files, marker, nccl_block, origin, record, systemd
 from .failed import FAILURES, ChangeError
 from .lease import LeaseHeld, lease
 from .serving import RECOVER, TIMER, Emit, stop
@@ -51,6 +51,7 @@ def _uninstall(name: str, did: List[str], emit: Emit) -> None:
     if zero:
         origin.restore(zero)
         did.append(f"put back generation 0: {sum(e['kind'] != 'absent' for e in zero['kept'])} files")
+    marker.disarm(name)
     shutil.rmtree(f"{record.ETC}/{name}")
     did.append(f"removed {record.ETC}/{name}")
     if not record.names():

@@ -101,17 +101,21 @@ def test_releases_that_nothing_refers_to_go(etc: Path, monkeypatch: pytest.Monke
         for kind in ("env", "json"):
             (place / f"{digest}.{kind}").touch()
     (place / "notes.txt").touch()
+    (etc / "launch/pending").mkdir()
+    for torn in (place, etc / "launch/pending", etc / "units"):
+        (torn / ".launch-abc.tmp").touch()
     (etc / "units/launch-x.service").write_text(f"EnvironmentFile=/etc/launch/x/{'a' * 16}.env\n")
     loaded = {"EnvironmentFiles": [[f"/etc/launch/x/{'b' * 16}.env", False]], "ExecStart": [], "ControlGroup": ""}
     monkeypatch.setattr("launcher.agent.systemd.properties", lambda _: loaded)
-    (etc / "launch/pending").mkdir()
     (etc / "launch/pending/x.json").write_text(json.dumps({"text": "c" * 16}))
     assert generations.clean("x") == [f"{'d' * 16}.env", f"{'d' * 16}.json"]
     assert (place / "notes.txt").exists()
+    assert not list(etc.rglob(".launch-*"))
 
 
 @needs_root
-def test_a_marker_is_there_until_it_is_taken_away(etc: Path) -> None:
+def test_a_marker_is_there_until_it_is_taken_away(etc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launcher.agent.systemd.systemctl", lambda *_: "")
     before = {"name": "x", "unit": "launch-x.service", "kept": [{"path": "/x", "kind": "absent"}]}
     assert marker.pending() == []
     marker.arm(before)

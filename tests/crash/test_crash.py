@@ -24,12 +24,7 @@ if TYPE_CHECKING:
     from tests.system.tool import Launch
 
 #: Faults that are known and not mended yet, by case: what differs.
-LEFT: dict[str, set[tuple[str, ...]]] = {
-    # transaction.py takes the foreign unit's drop-ins away before it replaces the unit: in between, a boot starts the
-    # foreign unit without them, beside the recovery.
-    "foreign": {("started before the recovery",)},
-    "foreign_undone": {("started before the recovery",)},
-}
+LEFT: dict[str, set[tuple[str, ...]]] = {}
 FOLDER = '1 mkdir("/etc/launch", 0777) = 0'
 NEW = '1 openat(AT_FDCWD</>, "/etc/launch/.t", O_RDWR|O_CREAT|O_EXCL, 0600) = 3</etc/launch/.t>'
 WRITE = '1 write(3</etc/launch/.t>, "one\\n", 4) = 4'
