@@ -1,4 +1,4 @@
-"""Helpers of the tests of changes: run one in the background, hold it in a phase, break something, judge what is left."""
+"""Helpers of the tests of changes: run one in the background, hold it in a phase, break something, judge the rest."""
 
 from __future__ import annotations
 
