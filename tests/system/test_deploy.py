@@ -247,7 +247,7 @@ def test_an_interrupted_client_does_not_stop_the_change(launch: Launch, host: Fl
             "up",
             *REFERENCE,
             "--yes",
-            "engine.args.standin_load=3",
+            "engine.args.standin_load=10",
             *launch.aim(["h1"]),
         ],
         stdout=subprocess.PIPE,
@@ -265,7 +265,7 @@ def test_an_interrupted_client_does_not_stop_the_change(launch: Launch, host: Fl
     assert "detached from h1" in said
     assert_tuned(wait_for(host, "active"))
     deadline = time.monotonic() + 20
-    words = [*REFERENCE, "engine.args.standin_load=3"]
+    words = [*REFERENCE, "engine.args.standin_load=10"]
     while launch("plan", *words, check=None).returncode and time.monotonic() < deadline:
         time.sleep(0.5)
     assert "nothing to change" in launch("plan", *words).stdout
