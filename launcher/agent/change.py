@@ -141,10 +141,10 @@ def watch(name: str, emit: Emit) -> Dict[str, Any]:
     if held is None or not held["id"] or held["deployment"] != name:
         return {"outcome": "none", "message": "no change of it is under way", "evidence": []}
     emit(f"{held['owner']}: {held['why']}")
-    return follow(held["id"], unit_of(held["id"]), 0, emit)
+    return follow(held["id"], unit_of(held["id"]), 0, emit, through=True)
 
 
-def follow(id_: str, unit: str, seen: int, emit: Emit) -> Dict[str, Any]:
+def follow(id_: str, unit: str, seen: int, emit: Emit, *, through: bool = False) -> Dict[str, Any]:
     """Tell what a change does until it waits or ends.
 
     Args:
@@ -152,6 +152,7 @@ def follow(id_: str, unit: str, seen: int, emit: Emit) -> Dict[str, Any]:
         unit: that it runs in.
         seen: how many of its events are known already.
         emit: called with lines of progress.
+        through: to its end, past its waits: somebody else says the word.
     """
     place, deadline = _place(id_), time.monotonic() + _BEGIN
     while True:
@@ -159,9 +160,9 @@ def follow(id_: str, unit: str, seen: int, emit: Emit) -> Dict[str, Any]:
         for event in lines[seen:]:
             if "answer" in event:
                 return dict(event["answer"], id=id_)
-            if "waits" in event:
+            if "waits" in event and not through:
                 return {"outcome": "waits", "phase": event["waits"], "id": id_, "message": "", "evidence": []}
-            emit(event["event"])
+            emit(event.get("event") or f"waits for its client after the phase {event['waits']!r}")
         seen = max(seen, len(lines))
         if time.monotonic() > deadline and not _lives(unit):
             return {"outcome": "failed", "message": "the change ended without an answer", "evidence": [], "id": id_}
