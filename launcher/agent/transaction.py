@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from . import files, generations, keep, marker, nccl_block, origin, preflight, record, systemd
-from .facts import facts
+from .facts import Unknown, facts, output
 from .failed import FAILURES, ChangeError
 from .lease import LeaseHeld, lease
 from .library import failed_start
@@ -205,6 +205,7 @@ def _undo(
     evidence = list(getattr(error, "lines", []))
     if not evidence and not wanted:
         evidence = failed_start(request["unit"], begin, request["needs"]["log_file"])
+    evidence += [] if wanted else _gpus()
     secrets = {entry["path"] for entry in request["secrets"]}
     old = [keep.text_of(entry) for entry in before["kept"] if entry["path"] in secrets]
     hidden = [text for text in (*old, *(entry["text"] for entry in request["secrets"])) if text]
@@ -212,6 +213,16 @@ def _undo(
     emit("putting back what was there before")
     back = marker.put_back(before, emit)
     return {**back, "message": _without(str(error), hidden), "evidence": evidence}
+
+
+def _gpus() -> List[str]:
+    """Return what each GPU looked like right after a failure, one line each; nothing where there is no nvidia-smi."""
+    fields = "index,name,memory.used,memory.total,utilization.gpu,temperature.gpu,power.draw"
+    try:
+        text = output("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
+    except Unknown:
+        return []
+    return [f"GPU {line}" for line in text.splitlines()[:16] if line.strip()]
 
 
 def _without(line: str, secrets: List[str]) -> str:

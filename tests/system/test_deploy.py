@@ -232,6 +232,20 @@ def test_a_full_disk_changes_nothing(launch: Launch, host: FleetHost) -> None:
     assert "nothing to change" in launch("plan", *REFERENCE).stdout
 
 
+def test_a_failed_start_shows_the_gpus(launch: Launch, host: FleetHost) -> None:
+    line = "0, NVIDIA H200, 140 MiB, 143771 MiB, 0 %, 31, 75.20 W"
+    launch("up", *REFERENCE, "--yes")
+    host.run(
+        "printf '#!/bin/sh\\ncase $1 in --query-gpu=*) echo \"%s\";; *) exit 9;; esac\\n'"
+        f" '{line}' > /usr/bin/nvidia-smi; chmod 755 /usr/bin/nvidia-smi"
+    )
+    try:
+        done = launch("up", *REFERENCE, "engine.args.standin_fault=crash", "--yes", check=7)
+    finally:
+        host.run("rm /usr/bin/nvidia-smi")
+    assert f"| GPU {line}" in done.stdout
+
+
 def test_two_at_once(launch: Launch, host: FleetHost) -> None:
     host.run("flock /run/launch.lock sleep 5 >/dev/null 2>&1 & sleep 0.3")
     done = launch("up", *REFERENCE, "--yes", check=6)
