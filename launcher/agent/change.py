@@ -122,10 +122,11 @@ def go_on(id_: str, word: str, why: str, emit: Emit) -> Dict[str, Any]:
         return dict(lines[-1]["answer"], id=id_)  # it is over; nobody heard
     if word == "look":
         return {"outcome": "waits" if phase else "goes on", "phase": phase, "message": "", "evidence": []}
-    if word == "follow":
+    if word == "follow" or (word == "revert" and _goes_back(lines)):
         return follow(id_, unit, max(0, len(lines) - 1), emit)
     if word == "revert" and not phase:
         # It is in the middle of something: its end brings ExecStopPost=, which puts back what was there before.
+        _write(f"{place}/why", why)
         systemd.systemctl("stop", "--no-block", unit)
         return follow(id_, unit, len(lines), emit)
     _write(f"{place}/word.tmp", f"{word} {why}".strip())
@@ -133,6 +134,10 @@ def go_on(id_: str, word: str, why: str, emit: Emit) -> Dict[str, Any]:
     if word == "detach":
         return {"outcome": "detached", "message": "", "evidence": []}
     return follow(id_, unit, len(lines), emit)
+
+
+def _goes_back(lines: List[Event]) -> bool:
+    return any(transaction.GOING_BACK in event.get("event", "") for event in lines)
 
 
 def watch(name: str, emit: Emit) -> Dict[str, Any]:
@@ -279,7 +284,8 @@ def _recover(name: str, id_: str) -> int:
     tell({"event": "the change was ended from outside; putting back what was there before"})
     back = marker.put_back(before, lambda text: tell({"event": text}))
     say_of(record.unit_of(name), f"a change was ended from outside: {back['outcome']}; {back['serves']}", level=4)
-    tell({"answer": {**back, "message": "the change was ended from outside", "evidence": []}})
+    why = (read_bytes(f"{place}/why") or b"").decode("utf-8", "replace")
+    tell({"answer": {**back, "message": why or "the change was ended from outside", "evidence": []}})
     return 0
 
 

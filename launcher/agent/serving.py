@@ -60,12 +60,16 @@ def drain(port: int, seconds: int, emit: Emit) -> None:
     limit = time.monotonic() + seconds
     clients = ports.clients(port)
     if clients and seconds:
-        emit(f"draining: {clients} connections are open; waiting up to {seconds} s")
+        emit(f"draining: {_open(clients)}; waiting up to {seconds} s")
     while clients and time.monotonic() < limit:
         time.sleep(0.5)
         clients = ports.clients(port)
     if clients:
-        emit(f"{clients} connections are open and will be cut")
+        emit(f"{_open(clients)} and will be cut")
+
+
+def _open(clients: int) -> str:
+    return f"{clients} connections are open" if clients > 1 else "1 connection is open"
 
 
 def stop(unit: str, user: str, port: int, emit: Emit) -> None:

@@ -26,6 +26,8 @@ from .staging import stage, verify
 #: Raises `Reverted` when it may not.
 Barrier = Callable[[str], None]
 _HOOK_SECONDS = 300
+#: Told when a change fails after the switch; its client then tells the other hosts of the world.
+GOING_BACK = "putting back what was there before"
 #: Told before anything is replaced: without it a change that was killed has changed nothing.
 SWITCHING = "switching the unit"
 
@@ -210,7 +212,7 @@ def _undo(
     old = [keep.text_of(entry) for entry in before["kept"] if entry["path"] in secrets]
     hidden = [text for text in (*old, *(entry["text"] for entry in request["secrets"])) if text]
     evidence = [_without(line, hidden) for line in evidence]
-    emit("putting back what was there before")
+    emit(GOING_BACK)
     back = marker.put_back(before, emit)
     return {**back, "message": _without(str(error), hidden), "evidence": evidence}
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from launcher.agent.transaction import GOING_BACK
 from launcher.errors import HostError, UnreachableError
 from launcher.fleet.rollout import BUG, HostResult, parallel
 from launcher.host.requests import Change, continue_request
@@ -58,6 +61,31 @@ class Flight:
 
         with ThreadPoolExecutor(len(there)) as pool:
             return [host for host in pool.map(lambda pair: one(*pair), there) if host]
+
+
+class _Others:
+    """Tells the other hosts of a world to go back as soon as one does: its old server may wait for theirs."""
+
+    def __init__(self, hosts: Mapping[str, tuple[Transport, str]]) -> None:
+        self._hosts = hosts
+        self._lock = threading.Lock()
+        self._told = False
+
+    def back(self, failed: str) -> None:
+        """Say it once, in threads of their own; what becomes of them their own calls tell."""
+        with self._lock:
+            if self._told:
+                return
+            self._told = True
+        for host, (way, id_) in self._hosts.items():
+            if host != failed:
+                threading.Thread(target=self._say, args=(way, id_, failed), daemon=True).start()
+
+    @staticmethod
+    def _say(way: Transport, id_: str, failed: str) -> None:
+        # One that cannot be reached goes back by itself, when nobody says a word to it.
+        with contextlib.suppress(HostError, AgentBugError):
+            way.call(continue_request(id_, "revert", f"{failed} could not go on"), lambda _: None)
 
 
 def worlds(ways: Sequence[Transport], target: Target) -> list[Sequence[Transport]]:
@@ -127,7 +155,14 @@ def _world(
     flight.ids.update({way.host: (way, changes[way.host].id) for way in changing})
 
     def call(way: Transport, request: Mapping[str, Any]) -> Answer:
-        return _call(way, request, changes[way.host].id, patience, lambda text: progress(way.host, text))
+        def tell(text: str) -> None:
+            progress(way.host, text)
+            if text == GOING_BACK and len(changing) > 1:
+                others.back(way.host)
+
+        return _call(way, request, changes[way.host].id, patience, tell)
+
+    others = _Others({way.host: (way, changes[way.host].id) for way in changing})
 
     answers = dict(_each(changing, lambda way: call(way, begin(before[way.host], changes[way.host]))))
     while any(answer["outcome"] == "waits" for answer in answers.values()):

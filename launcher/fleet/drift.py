@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from launcher.schema import Deployment, Target
 
 Outcome = Literal[
-    "in sync", "pending", "drift", "drift and pending", "not deployed", "unreachable", "refused", "failed", "locked"
+    "in sync",
+    "pending",
+    "drift",
+    "drift and pending",
+    "not deployed",
+    "changing",
+    "unreachable",
+    "refused",
+    "failed",
+    "locked",
 ]
 
 _CODES: dict[Outcome, int] = {
@@ -31,6 +40,7 @@ _CODES: dict[Outcome, int] = {
     "drift": 4,
     "drift and pending": 4,
     "unreachable": 5,
+    "changing": 6,
     "locked": 6,
     "refused": 1,
     "failed": 1,
@@ -172,7 +182,9 @@ def _judged(host: str, report: Mapping[str, Any], deployment: Deployment, releas
     pending = _pending(report, deployment, release)
     drifted = any(counts(f) for f in report["findings"])
     outcome: Outcome = "in sync"
-    if report["applied"] is None and not drifted:
+    if report["change"]:
+        outcome = "changing"  # what is seen in the middle of a change says nothing of either end
+    elif report["applied"] is None and not drifted:
         outcome = "not deployed"
     elif drifted:
         outcome = "drift and pending" if pending else "drift"
@@ -243,6 +255,8 @@ def _with(host: HostCheck, found: Sequence[Finding]) -> HostCheck:
     if not found or host.check is None:
         return host
     check = {**host.check, "findings": [*host.check["findings"], *(f._asdict() for f in found)]}
+    if host.outcome == "changing":
+        return host
     outcome: Outcome = "drift" if host.outcome == "in sync" else host.outcome
     outcome = "drift and pending" if outcome == "pending" else outcome
     return replace(host, check=check, outcome=outcome)

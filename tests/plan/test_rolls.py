@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from launcher.agent.transaction import GOING_BACK
 from launcher.errors import HostError, UnreachableError
 from launcher.fleet.change import Flight, Why, roll
 from launcher.fleet.plan import HostPlan
@@ -100,6 +102,23 @@ def test_one_that_fails_takes_the_others_back(after: int) -> None:
     assert hosts[0].heard[-1] == hosts[2].heard[-1] == "revert"
     assert "revert" not in hosts[1].heard
     assert result.hosts[0].message == "b could not go on"
+
+
+def test_the_others_are_told_as_soon_as_one_goes_back() -> None:
+    """They may be in the middle of a start that takes minutes; its answer comes only when its old server is back."""
+    told = threading.Event()
+
+    class Slow(Host):
+        def call(self, request: Mapping[str, Any], tell: Any) -> dict[str, Any]:
+            if request.get("word") == "revert":
+                told.set()
+            if self.host == "b" and self.at == 1:
+                tell(GOING_BACK)
+                assert told.wait(5), "the others wait for the answer of the one that failed"
+            return super().call(request, tell)
+
+    hosts: list[Host] = [Slow("a"), Slow("b", fails_after=2), Slow("c")]
+    assert outcomes(rolled(hosts)) == ["rolled back"] * 3
 
 
 def test_one_that_is_refused_stops_the_world_before_anything_is_switched() -> None:
