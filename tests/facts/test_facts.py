@@ -55,6 +55,7 @@ def test_recorded_machine(root: Path, tmp_path: Path) -> None:
             "driver": "580.159.04",
             "virtualization": "Pass-Through",
             "memory_mib": 143771,
+            "memory_free_mib": 143156,
             "pcie_generation": 5,
             "pcie_generation_max": 5,
             "pcie_width": 16,
