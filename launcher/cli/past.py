@@ -68,6 +68,8 @@ def rollback(line: CommandLine) -> int:
     if not line.json:
         show.plan(seen.result)
     if not line.yes and not confirmed(line, "Apply this? [y/N] "):
+        if line.json:
+            print(json.dumps(show.record([seen.result], PENDING), indent=1))
         print("launch: nothing was changed; confirm with --yes", file=sys.stderr)
         return PENDING
     flight = Flight()
