@@ -6,7 +6,7 @@ from pathlib import Path
 
 #: Folders of ``conf``, the configuration groups, in the one order in which
 #: their choices are composed, whatever the order typed.
-GROUPS = ("hw", "model", "nccl", "spec", "engine", "target", "deployment")
+GROUPS = ("hw", "model", "nccl", "spec", "engine", "bench", "target", "deployment")
 
 _PACKAGE = Path(__file__).resolve().parent
 

@@ -55,6 +55,8 @@ class Model:
     kv_heads: int = 0
     # In one forward pass with tensor parallelism.
     allreduces_per_layer: int = 0
+    # Entries of the output layer; its logits are gathered in each step.
+    vocab_size: int = 0
     # Layers of its own for multi-token prediction, which `spec=mtp` drafts with.
     mtp: Literal["unknown", "present", "absent"] = "unknown"
 
@@ -154,10 +156,56 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where the release goes."""
+class Bench:
+    """What a sweep measures of each point, and `launch bench` of one configuration."""
 
-    kind: Literal["render", "local", "ssh"] = "render"
+    kind: Literal["off", "allreduce"] = "off"
+    # gloo tries the way without GPUs; its figures say nothing about a server.
+    backend: Literal["nccl", "gloo"] = "nccl"
+    # Measured by: torch.distributed in the engine's interpreter, or nccl-tests, which has a libnccl of its own.
+    program: Literal["torch", "nccl_tests"] = "torch"
+    # Folder with all_reduce_perf and all_gather_perf; empty: where the PATH of the unit finds them.
+    nccl_tests: str = ""
+    # Sequences in a decode step and, with speculation, in a verify step.
+    batches: tuple[int, ...] = (1, 8, 64)
+    # Tokens of a prefill chunk; empty: the engine's own chunk.
+    prefill_tokens: tuple[int, ...] = ()
+    # Of the activations, which are what is reduced.
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    # Of replays for each size.
+    seconds: float = 0.15
+    # Without a sign of life, in seconds, after which the ranks count as hung.
+    deadline: int = 60
+    # Tokens that a verify step yields on average, measured or given; 0: not known.
+    acceptance_length: float = 0.0
+    # Milliseconds of a whole step of the baseline by workload, measured on the server: decode-1, verify-1, …
+    step_ms: Mapping[str, ArgValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sweeping:
+    """How a sweep is run and judged; a trial is one fresh start."""
+
+    # Smallest relative difference that matters.
+    effect: float = 0.02
+    # Valid starts of a point before it is judged, and starts after which it stays undecided.
+    repeats: int = 2
+    max_repeats: int = 6
+    # Points between two trials of the baseline.
+    baseline_every: int = 6
+    # After which no further trial begins; 0: no limit.
+    minutes: float = 0.0
+    # Of all intervals of a sweep together.
+    confidence: float = 0.95
+    # Folder of the results, relative to where the command was given.
+    out: str = "results"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the release goes; ``process``: nowhere, what is measured runs as a child of this command."""
+
+    kind: Literal["render", "local", "ssh", "process"] = "render"
     hosts: tuple[str, ...] = ()
     # Folder for ``render``, relative to where the command was given.
     out: str = "rendered"
@@ -174,6 +222,9 @@ class Target:
     sudo_password_file: str = ""
     # The host's own interpreter, 3.8 or newer; it runs probe, guard and waiter.
     python: str = "/usr/bin/python3"
+    # Before a new server starts, a few collectives under its environment: they find links that hang or bring wrong
+    # sums before the model is loaded. ``stopped``: when the old server is gone; ``beside``: while it serves.
+    link_test: Literal["off", "stopped", "beside"] = "off"
     # Hosts worked on at the same time.
     parallel: int = 16
     # After the proof a host waits for a second connection of its client, and goes back without it; in seconds.
@@ -201,6 +252,8 @@ class Deployment:
     unit: Unit = field(default_factory=Unit)
     drift: Drift = field(default_factory=Drift)
     secrets: Secrets = field(default_factory=Secrets)
+    bench: Bench = field(default_factory=Bench)
+    sweep: Sweeping = field(default_factory=Sweeping)
     target: Target = field(default_factory=Target)
     # Rules that may not refuse this deployment.
     allow: tuple[str, ...] = ()

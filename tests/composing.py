@@ -26,4 +26,4 @@ def compose(texts: Sequence[str], environment: Mapping[str, str] | None = None) 
 
 def compose_points(texts: Sequence[str]) -> list[tuple[tuple[str, ...], Deployment]]:
     """Return the points of a sweep."""
-    return [(words, c.deployment) for words, c in composing.compose_points(texts, packaged())]
+    return [(p.words, p.composition.deployment) for p in composing.compose_sweep(texts, packaged()).points]

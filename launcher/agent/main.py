@@ -10,6 +10,7 @@ import traceback
 from typing import Any, Callable, Dict, List
 
 from . import change, past
+from .bench import bench
 from .check import check
 from .fix import fix
 from .guard import guard
@@ -58,9 +59,10 @@ def _answer(request: Dict[str, Any], program: str) -> Dict[str, Any]:
     return {"problems": [], **_VERBS[verb](request, program, emit)}
 
 
-#: What a client may ask of a host, beside the probe; only `drift` and `history` change nothing.
+#: What a client may ask of a host, beside the probe; only `bench`, `drift` and `history` change nothing.
 _VERBS: Dict[str, Callable[[Dict[str, Any], str, Callable[[str], None]], Dict[str, Any]]] = {
     "apply": change.begin,
+    "bench": lambda request, _, emit: bench(request, emit),
     "continue": lambda request, _, emit: change.go_on(request["id"], request["word"], request["why"], emit),
     "follow": lambda request, _, emit: change.watch(request["name"], emit),
     "drift": lambda request, _, __: {"check": check(request["name"], request["accept"])},

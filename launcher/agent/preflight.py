@@ -60,7 +60,7 @@ def problems(wanted: Mapping[str, Any], facts: Mapping[str, Any]) -> List[Obstac
     except KeyError:
         pass  # `needs` says so
     else:
-        env = _environment(wanted, user)
+        env = environment(wanted["env"], user)
         found += _models(wanted, user, env, weights)
         found += _engine(wanted, user, env)
         found += _cache(user, env)
@@ -73,11 +73,11 @@ def problems(wanted: Mapping[str, Any], facts: Mapping[str, Any]) -> List[Obstac
     return found + host.gpu_memory(gpus, indices, own, wanted["memory_fraction"], wanted["engine"])
 
 
-def _environment(wanted: Mapping[str, Any], user: pwd.struct_passwd) -> Dict[str, str]:
+def environment(own: Mapping[str, str], user: pwd.struct_passwd) -> Dict[str, str]:
     """Return what the unit's processes get: the manager's own variables, then the release's."""
     names = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name, "SHELL": user.pw_shell}
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return {"PATH": path, "LANG": "C.UTF-8", **names, **wanted["env"]}
+    return {"PATH": path, "LANG": "C.UTF-8", **names, **own}
 
 
 def _models(

@@ -27,6 +27,7 @@ VERBS = {
     "check": "apply all rules: what NCCL and the engine would ignore, change, refuse or die of",
     "explain": "explain KEY: its value, what set it, and what of it reaches the server",
     "init": "write a commented deployment file to start from",
+    "bench": "measure one configuration: launch bench bench=allreduce target=process",
     "run": "run this configuration in the foreground, without systemd",
 }
 _EXAMPLES = """\
@@ -145,7 +146,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--allow", metavar="RULE", action="append", default=[], help="let a value through that this rule refuses"
     )
-    parser.add_argument("-m", "--multirun", action="store_true", help="one point for each value of comma lists")
+    parser.add_argument(
+        "-m", "--multirun", action="store_true", help="a sweep: one point for each value of comma lists"
+    )
     parser.add_argument("-y", "--yes", action="store_true", help="apply without asking")
     parser.add_argument("--fix", action="store_true", help="with drift: put back what was applied last")
     parser.add_argument(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.catalogue import rules
-from launcher.compose import Composition, Layers, compose, compose_points, find_layers
+from launcher.compose import Composition, Layers, compose, find_layers
 from launcher.errors import ConfigError, LaunchError
 from launcher.fleet import placement
 from launcher.render import Release, render
@@ -27,7 +27,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Prepared:
-    """One deployment, ready to be shown, written or applied; ``label`` names a point of a sweep.
+    """One deployment, ready to be shown, written or applied.
 
     ``words`` are the names and overrides that it was composed from.
     """
@@ -35,7 +35,6 @@ class Prepared:
     composition: Composition
     release: Release
     findings: tuple[rules.Finding, ...]
-    label: str = ""
     words: tuple[str, ...] = ()
 
     @property
@@ -69,7 +68,7 @@ def prepare(line: CommandLine, *, judge: bool = True) -> list[Prepared]:
     """
     path = layers(line)
     prepared: list[Prepared] = []
-    for name in _names(line, path):
+    for name in names_of(line, path):
         texts = [*([f"deployment={name}"] if name else []), *line.overrides]
         prepared.append(_prepared(compose(texts, path, line.environment), line, texts, judge=judge))
     notes = {note for item in prepared for note in item.composition.notes}
@@ -85,27 +84,7 @@ def prepare(line: CommandLine, *, judge: bool = True) -> list[Prepared]:
     return prepared
 
 
-def prepare_points(line: CommandLine) -> list[Prepared]:
-    """Compose and render every point of a sweep; points with equal digests are one."""
-    path = layers(line)
-    names = _names(line, path)
-    if len(names) > 1:
-        raise ConfigError("a sweep takes one deployment")
-    texts = [*[f"deployment={name}" for name in names if name], *line.overrides]
-    points: dict[str, Prepared] = {}
-    for words, composition in compose_points(texts, path, line.environment):
-        label = " ".join(word for word in words if word not in line.overrides) or "(one point)"
-        try:
-            item = _prepared(composition, line, words, judge=True, label=label)
-        except ConfigError as error:
-            raise ConfigError(*(f"point '{label}': {p}" for p in error.problems)) from error
-        points.setdefault(item.release.digest, item)
-    return list(points.values())
-
-
-def _prepared(
-    composition: Composition, line: CommandLine, words: Sequence[str], *, judge: bool, label: str = ""
-) -> Prepared:
+def _prepared(composition: Composition, line: CommandLine, words: Sequence[str], *, judge: bool) -> Prepared:
     allow = tuple(dict.fromkeys([*composition.deployment.allow, *line.allow]))
     deployment = dataclasses.replace(composition.deployment, allow=allow)
     findings = rules.check(deployment)
@@ -113,10 +92,15 @@ def _prepared(
     if refused:
         raise ConfigError(*refused)
     composition = dataclasses.replace(composition, deployment=deployment)
-    return Prepared(composition, render(deployment), findings, label, tuple(words))
+    return Prepared(composition, render(deployment), findings, tuple(words))
 
 
-def _names(line: CommandLine, path: Layers) -> tuple[str, ...]:
+def names_of(line: CommandLine, path: Layers) -> tuple[str, ...]:
+    """Return the deployments that a command line names; an empty name where it names none.
+
+    Raises:
+        ConfigError: all are meant, and there is none.
+    """
     if line.names != (ALL,):
         return line.names or ("",)
     own = tuple(path.options("deployment", own=True))

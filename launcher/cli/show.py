@@ -55,16 +55,6 @@ def how_to_name_a_host(line: CommandLine) -> None:
     print(f"  launch up {shlex.join(words)}")
 
 
-def points(rows: Sequence[tuple[Prepared, Path | None]]) -> None:
-    """Print the points of a sweep that was only composed."""
-    for item, folder in rows:
-        print(f"{item.release.digest}  {item.label}" + (f"  -> {folder}/" if folder else ""))
-    print(
-        f"{len(rows)} point{'s' if len(rows) != 1 else ''}; equal releases are one."
-        " No host was named: nothing was measured."
-    )
-
-
 def findings_record(prepared: Sequence[Prepared], code: int) -> dict[str, Any]:
     """Return the findings of all deployments as plain data."""
     deployments = [

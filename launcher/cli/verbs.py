@@ -15,7 +15,7 @@ from launcher.cli import show
 from launcher.cli.drift import drift, status
 from launcher.cli.flight import in_flight
 from launcher.cli.past import history, rollback, uninstall
-from launcher.cli.prepare import Prepared, layers, prepare, prepare_points, write
+from launcher.cli.prepare import Prepared, layers, prepare, write
 from launcher.cli.tell import confirmed, live, progress, who
 from launcher.errors import ConfigError
 from launcher.fleet import rollout
@@ -46,7 +46,8 @@ def plan(line: CommandLine) -> int:
 
 def render_only(line: CommandLine) -> int:
     """Write releases into a folder, whatever the target."""
-    return _render_points(line, keep=True) if line.multirun else _render(line, prepare(line), keep=True)
+    _no_sweep(line)
+    return _render(line, prepare(line), keep=True)
 
 
 def run(line: CommandLine) -> int:
@@ -59,7 +60,7 @@ def run(line: CommandLine) -> int:
     from launcher.host import foreground
 
     values = secret_values.read(prepared[0].deployment).reveal()
-    env, dropped = foreground.environment(os.environ, release, values)
+    env, dropped = foreground.environment(os.environ, release.env, values)
     for name in dropped:
         print(f"launch: {name} of this shell is not passed on: the configuration does not set it", file=sys.stderr)
     print(f"launch: release {release.digest}: {shlex.join(release.argv)}", file=sys.stderr)
@@ -99,6 +100,14 @@ def explain(line: CommandLine) -> int:
     return 0
 
 
+def bench(line: CommandLine) -> int:
+    """Measure one configuration."""
+    _no_sweep(line)
+    from launcher.cli import sweep
+
+    return sweep.bench(line)
+
+
 def init(line: CommandLine) -> int:
     """Write a small commented folder to start from."""
     _no_sweep(line)
@@ -123,6 +132,7 @@ VERBS: dict[str, Callable[[CommandLine], int]] = {
     "rollback": rollback,
     "uninstall": uninstall,
     "run": run,
+    "bench": bench,
     "check": check,
     "explain": explain,
     "init": init,
@@ -136,8 +146,12 @@ def _no_sweep(line: CommandLine) -> None:
 
 def _deploy(line: CommandLine, *, apply: bool) -> int:
     if line.multirun:
-        return _render_points(line, keep=apply)
+        from launcher.cli.sweep import multirun
+
+        return multirun(line, run=apply)
     prepared = prepare(line)
+    if any(item.deployment.target.kind == "process" for item in prepared):
+        raise ConfigError("target=process has no systemd to deploy to: launch run, launch bench, or launch -m")
     if all(item.deployment.target.kind == "render" for item in prepared):
         return _render(line, prepared, keep=apply)
     if any(item.deployment.target.kind == "render" for item in prepared):
@@ -225,22 +239,9 @@ def _render(line: CommandLine, prepared: Sequence[Prepared], *, keep: bool) -> i
     return 0
 
 
-def _render_points(line: CommandLine, *, keep: bool) -> int:
-    points = prepare_points(line)
-    if any(item.deployment.target.kind != "render" for item in points):
-        raise ConfigError("a sweep on hosts is not there yet: without target=… the points are composed and rendered")
-    folders = [write(item) if keep else None for item in points]
-    if line.json:
-        _print_records(points, folders)
-    else:
-        show.points(list(zip(points, folders, strict=True)))
-    return 0
-
-
 def _print_records(items: Sequence[Prepared], folders: Sequence[Path | None]) -> None:
     records: list[dict[str, Any]] = [
         {
-            **({"point": item.label} if item.label else {}),
             "deployment": item.release.name,
             "digest": item.release.digest,
             "argv": list(item.release.argv),

@@ -63,26 +63,45 @@ def compose(texts: Sequence[str], layers: Layers, environment: Mapping[str, str]
         return _compose(texts, layers, environment or {})
 
 
-def compose_points(
-    texts: Sequence[str], layers: Layers, environment: Mapping[str, str] | None = None
-) -> list[tuple[tuple[str, ...], Composition]]:
-    """Compose every point of a sweep, in the order of the comma lists.
+@dataclass(frozen=True)
+class Composed:
+    """One point of a sweep: its override texts, its value by axis, and what they compose to."""
 
-    Returns:
-        Pairs of the point's override texts and its composition.
+    words: tuple[str, ...]
+    choices: Mapping[str, str]
+    composition: Composition
+
+
+@dataclass(frozen=True)
+class ComposedSweep:
+    """A sweep: ``baseline`` is what is composed without the swept keys."""
+
+    axes: Mapping[str, tuple[str, ...]]
+    baseline: Composed
+    points: tuple[Composed, ...]
+
+
+def compose_sweep(texts: Sequence[str], layers: Layers, environment: Mapping[str, str] | None = None) -> ComposedSweep:
+    """Compose the baseline and every point of a sweep, in the order of the comma lists.
 
     Raises:
         ConfigError: as `compose`; names the point.
     """
-    points: list[tuple[tuple[str, ...], Composition]] = []
+    env = environment or {}
     with _hydra(layers):
-        for point in ov.expand(texts):
+        expansion = ov.expand(texts)
+        try:
+            baseline = Composed(expansion.fixed, {}, _compose(expansion.fixed, layers, env))
+        except ConfigError as error:
+            raise ConfigError(*(f"the baseline, without the swept keys: {p}" for p in error.problems)) from error
+        points: list[Composed] = []
+        for words, choices in expansion.points:
             try:
-                points.append((point, _compose(point, layers, environment or {})))
+                points.append(Composed(words, choices, _compose(words, layers, env)))
             except ConfigError as error:
-                label = " ".join(point)
+                label = " ".join(f"{key}={value}" for key, value in choices.items())
                 raise ConfigError(*(f"point '{label}': {p}" for p in error.problems)) from error
-    return points
+    return ComposedSweep(expansion.axes, baseline, tuple(points))
 
 
 class _OwnLayers(SearchPathPlugin):

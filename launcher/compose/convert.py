@@ -168,6 +168,11 @@ def _scalar(hint: object, value: object) -> object:  # noqa: C901 - one case a t
         if isinstance(value, str):
             return value
         raise _Problem(f"must be text, not {_shown(value)}; quote it if it is meant as text")
+    if hint == tuple[int, ...]:
+        numbers = value if isinstance(value, list) else [value]
+        if all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in numbers):
+            return tuple(numbers)
+        raise _Problem(f"must be a list of whole numbers from 1 up, as [1,8], not {_shown(value)}")
     if get_origin(hint) is tuple:
         if isinstance(value, str) and value:
             return (value,)

@@ -15,7 +15,7 @@ from launcher.errors import ConfigError, nearest
 from launcher.paths import GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hydra.core.override_parser.types import Override
 
@@ -72,16 +72,42 @@ def parse(texts: Sequence[str]) -> list[Override]:
     return parsed
 
 
-def expand(texts: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the override texts of every point of a sweep: the product of all comma lists and ranges."""
-    axes: list[list[str]] = []
+@dataclass(frozen=True)
+class Expansion:
+    """A command line with comma lists, taken apart.
+
+    Attributes:
+        axes: swept keys with their values, in the order typed.
+        fixed: override texts that are the same for every point.
+        points: of each point its override texts and its value by axis; the product of all lists and ranges.
+    """
+
+    axes: dict[str, tuple[str, ...]]
+    fixed: tuple[str, ...]
+    points: tuple[tuple[tuple[str, ...], dict[str, str]], ...]
+
+
+def expand(texts: Sequence[str]) -> Expansion:
+    """Expand comma lists, ranges and choices.
+
+    Raises:
+        ConfigError: an override does not fit the grammar, or a key is swept twice.
+    """
+    fixed: list[str] = []
+    written: dict[str, list[tuple[str, str]]] = {}
     for override in parse(texts):
-        if override.is_sweep_override():
-            key = override.get_key_element()
-            axes.append([f"{key}={value}" for value in override.sweep_string_iterator()])
-        else:
-            axes.append([override.input_line or ""])
-    yield from itertools.product(*axes)
+        if not override.is_sweep_override():
+            fixed.append(override.input_line or "")
+            continue
+        key, element = override.key_or_group, override.get_key_element()
+        if key in written:
+            raise ConfigError(f"{key} is swept twice: give one list")
+        written[key] = [(f"{element}={value}", str(value)) for value in override.sweep_string_iterator()]
+    points = tuple(
+        ((*fixed, *(word for word, _ in chosen)), {key: v for key, (_, v) in zip(written, chosen, strict=True)})
+        for chosen in itertools.product(*written.values())
+    )
+    return Expansion({key: tuple(v for _, v in values) for key, values in written.items()}, tuple(fixed), points)
 
 
 def read(texts: Sequence[str], top_level: Sequence[str]) -> Overrides:

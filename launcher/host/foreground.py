@@ -20,9 +20,9 @@ _ARGUMENT = "arg."
 
 
 def environment(
-    base: Mapping[str, str], release: Release, secrets: Mapping[str, str]
+    base: Mapping[str, str], given: Mapping[str, str], secrets: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the environment to start the server with, and the settings of the shell that are left out of it.
+    """Return the environment of a server or a measurement, and the settings of the shell that are left out of it.
 
     A setting that the guard would refuse under systemd is not passed on; everything else of the shell is. Where the
     configuration names no GPUs, those that a scheduler gave (CUDA_VISIBLE_DEVICES) are kept.
@@ -31,10 +31,10 @@ def environment(
     dropped = sorted(
         name
         for name in base
-        if name not in release.env and name not in own and name in known.settings() and name != "CUDA_VISIBLE_DEVICES"
+        if name not in given and name not in own and name in known.settings() and name != "CUDA_VISIBLE_DEVICES"
     )
     kept = {name: value for name, value in base.items() if name not in dropped}
-    return {**kept, **release.env, **own}, dropped
+    return {**kept, **given, **own}, dropped
 
 
 def replace_process(release: Release, env: Mapping[str, str], secrets: Mapping[str, str]) -> NoReturn:

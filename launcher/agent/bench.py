@@ -1,0 +1,149 @@
+"""One measurement of collectives on this machine: refused while others compute, explained when it fails.
+
+The same code answers a client over SSH, as root under the lease, and `launch` itself on a machine without systemd.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from . import comm, preflight_host
+from .facts import Unknown, facts, gpus, output
+from .lease import LeaseHeld, lease
+from .preflight import environment
+
+#: Lines of each rank that a failure is explained with.
+_LAST = 4
+#: Memory of a GPU that nobody seems to use: what the driver itself keeps is less.
+_IDLE_MIB = 1024
+_TUNING = re.compile(r"\d+ Bytes -> Algo ")
+#: Seconds for imports, the first communicator and the end, beside the deadline of each silence.
+_SLACK = 600
+Emit = Callable[[str], None]
+
+
+def bench(request: Mapping[str, Any], emit: Emit) -> Dict[str, Any]:
+    """Measure once on a host, under its lease: nobody deploys meanwhile.
+
+    Args:
+        request: ``spec`` (see `comm.run`; ``env`` without what the manager gives), ``name``, ``by``, ``allow``.
+        emit: told what is being measured.
+    """
+    spec = request["spec"]
+    try:
+        user = pwd.getpwnam(spec["user"])
+    except KeyError:
+        return _not_begun("refused", f"user {spec['user']!r} does not exist here: set engine.user=NAME")
+    try:
+        with lease(request["by"], request["name"], "bench", _SLACK):
+            return measure({**spec, "env": environment(spec["env"], user)}, request["allow"], emit)
+    except LeaseHeld as held:
+        return _not_begun("locked", str(held))
+
+
+def measure(
+    spec: Mapping[str, Any], allow: List[str], emit: Emit, ahead: "Optional[comm.Ranks]" = None
+) -> Dict[str, Any]:
+    """Measure once; like `comm.run`, and ``refused`` when something else holds the GPUs.
+
+    A failure or a hang comes with ``last`` (the newest lines of each rank) and ``hints`` from what this machine is.
+    """
+    if spec["rank"]["backend"] == "nccl" and "gpu-busy" not in allow:
+        busy = _busy(spec["gpus"])
+        if busy:
+            if ahead:
+                ahead.stop()
+            return _not_begun("refused", "; ".join(busy))
+    answer = comm.run(spec, emit, ahead)
+    if answer["outcome"] in ("failed", "hung"):
+        answer["last"] = [f"rank {n}: {line}" for n, lines in enumerate(answer["lines"]) for line in lines[-_LAST:]]
+        answer["hints"] = hints(facts(spec["python"], spec["user"] or _me()), spec)
+    answer["lines"] = [_once(lines) for lines in answer["lines"]]
+    return answer
+
+
+def _not_begun(outcome: str, message: str) -> Dict[str, Any]:
+    return {**comm.EMPTY, "outcome": outcome, "message": message}
+
+
+def _busy(indices: List[str]) -> List[str]:
+    """Return who holds the GPUs, one line each; nothing where nvidia-smi is silent: the ranks will find out."""
+    try:
+        seen = gpus(output("nvidia-smi", "-q", "-x"))
+    except Unknown:
+        return []
+    found = [o.text + " [gpu-busy]" for o in preflight_host.gpus(seen, indices, set())]
+    found += [
+        f"GPU {gpu['index']}: {_used(gpu)} MiB of its memory are in use, by nobody that this machine shows: another"
+        " container, or what a killed process has left [gpu-busy]"
+        for gpu in seen
+        if not found and (not indices or str(gpu["index"]) in indices) and _used(gpu) > _IDLE_MIB
+    ]
+    served = next(iter(sorted(_units())), "")
+    if found and served:
+        found[-1] += f"; stop the server first: systemctl stop {served}"
+    return found
+
+
+def _used(gpu: Mapping[str, Any]) -> int:
+    total, free = gpu["memory_mib"], gpu["memory_free_mib"]
+    return 0 if total is None or free is None else int(total - free)
+
+
+def _units() -> List[str]:
+    """Return the servers of ours that run."""
+    folder = "/sys/fs/cgroup/launch.slice"
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return [name for name in names if name.startswith("launch-") and name.endswith(".service")]
+
+
+def hints(known: Mapping[str, Any], spec: Mapping[str, Any]) -> List[str]:
+    """Return what on this machine is known to make collectives hang or fail.
+
+    Sources: NVIDIA/nccl#2079, #1999; NCCL's troubleshooting page on ACS and IOMMU; vllm-project/vllm#51513.
+    """
+    found: List[str] = []
+    env = spec["env"]
+    iommu, acs, shm = known["iommu"], known["acs"], known["shm"]
+    direct = env.get("NCCL_P2P_DISABLE") != "1"
+    if direct and iommu and iommu["mode"] == "translated":
+        found.append("the IOMMU translates addresses, P2P over PCIe hangs or brings wrong data: boot with iommu=pt")
+    if direct and acs and acs["on"]:
+        ports = ", ".join(acs["on"][:4])
+        found.append(f"ACS redirects P2P at {len(acs['on'])} PCIe ports ({ports}): switch it off (setpci, or the BIOS)")
+    if direct and (iommu is None or acs is None):
+        found.append("IOMMU or ACS cannot be seen from here (a virtual machine, or no lspci)")
+    cells = known["p2p_read"] or []
+    if direct and any(cell not in ("X", "OK") for row in cells for cell in row):
+        found.append("nvidia-smi topo -p2p r: not every GPU reaches every other one")
+    if direct:
+        found.append("try nccl.p2p_disable=1: if that works, it is the links between the GPUs")
+    if shm and shm["free_mib"] < 64 * spec["world"]:
+        found.append(f"{shm['free_mib']} MiB are free in /dev/shm: NCCL needs about 10 MB a channel and peer there")
+    files = known["nccl_files"] or {}
+    found += [f"{path} sets {', '.join(names)} as well" for path, names in files.items()]
+    return found
+
+
+def _once(lines: List[str]) -> List[str]:
+    """Leave out repeated lines on what NCCL took for a size: one is printed for each collective of a graph."""
+    seen = set()
+    kept = []
+    for line in lines:
+        match = _TUNING.search(line)
+        text = line[line.find("NCCL") :] if match else ""
+        if text and text in seen:
+            continue
+        seen.add(text)
+        kept.append(line)
+    return kept
+
+
+def _me() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return "root"

@@ -1,0 +1,153 @@
+"""`bench=allreduce`: what is asked of the machine with the GPUs for one trial, and what its answer means. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import launcher.agent
+from launcher.agent import failure, nccl_log
+from launcher.bench.carried import carried
+from launcher.bench.steps import Size, Step, sizes, steps
+from launcher.catalogue import nccl
+from launcher.sweep.record import Reading, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from launcher.schema import Deployment
+
+#: Replays of one size, whatever their length.
+_FEWEST, _MOST = 5, 40
+#: Of a link test: seconds for each size.
+_SHORT = 0.05
+#: Lines of a failure that are kept.
+_EVIDENCE = 12
+_FUNCTIONS = {"all_reduce": "AllReduce", "all_gather": "AllGather"}
+
+
+def specification(
+    deployment: Deployment, measured: Sequence[tuple[Size, int]], *, short: bool = False
+) -> dict[str, Any]:
+    """Return what `launcher.agent.comm.run` measures; the environment lacks what its surroundings give.
+
+    Args:
+        deployment: the point.
+        measured: sizes with how often a step does each.
+        short: a link test: each size just long enough to see that it works.
+    """
+    bench, engine = deployment.bench, deployment.engine
+    rank = {
+        "backend": bench.backend,
+        "dtype": bench.dtype,
+        "seconds": _SHORT if short else bench.seconds,
+        "fewest_replays": _FEWEST,
+        "most_replays": _FEWEST if short else _MOST,
+        "deadline": bench.deadline,
+        "sizes": [
+            {"collective": s.collective, "elements": s.elements, "bytes": s.bytes, "count": n} for s, n in measured
+        ],
+    }
+    return {
+        "python": engine.python,
+        "program": (Path(launcher.agent.__file__).parent / "comm_rank.py").read_text(encoding="utf-8"),
+        "env": carried(deployment),
+        "cwd": engine.working_directory,
+        "user": engine.user,
+        "world": engine.tensor_parallel,
+        "gpus": list(engine.gpus),
+        "deadline": bench.deadline,
+        "rank": rank,
+    }
+
+
+def identity(deployment: Deployment) -> str:
+    """Return what tells two measurements apart, as a digest: environment, interpreter, ranks and sizes."""
+    spec = specification(deployment, sizes(steps(deployment)))
+    text = json.dumps(
+        {name: spec[name] for name in ("python", "env", "cwd", "user", "world", "gpus", "rank")}, sort_keys=True
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def trial(
+    point: str,
+    order: int,
+    at: float,
+    seconds: float,
+    answer: Mapping[str, Any],
+    wanted: tuple[Step, ...],
+    env: Mapping[str, str],
+) -> Trial:
+    """Return what an answer of the agent says of a point."""
+    lines = [line for rank in answer["lines"] for line in rank]
+    log = nccl_log.read(lines)
+    evidence = {v.name: v.log_evidence for v in nccl.variables().values() if v.is_setting}
+    verdicts = nccl_log.verdicts(log, env, evidence)
+    facts = {
+        "versions": answer["versions"],
+        "gpus": answer["gpus"],
+        "phases": answer["phases"],
+        "transports": dict(log.transports),
+        "ranks": answer["ranks"],
+    }
+    proof = {name: {"word": v.word, "quote": v.quote} for name, v in verdicts.items()}
+    base = Trial(point, order, at, round(seconds, 2), proof=proof, facts=facts)
+    if answer["outcome"] != "measured":
+        return _failed(base, answer, lines, log)
+    against = [f"{name} is contradicted by NCCL: {v.quote}" for name, v in verdicts.items() if v.word == "contradicted"]
+    against += [f"the environment of a process: {text}" for text in answer["environment"]]
+    rows = {(row["collective"], row["bytes"]): row for row in answer["rows"]}
+    readings = tuple(_reading(step, rows, log, tuple(against)) for step in wanted)
+    return _with(base, readings=readings)
+
+
+def _with(base: Trial, **changes: Any) -> Trial:  # noqa: ANN401 - fields of Trial
+    import dataclasses
+
+    return dataclasses.replace(base, **changes)
+
+
+def _failed(base: Trial, answer: Mapping[str, Any], lines: Sequence[str], log: nccl_log.Log) -> Trial:
+    """Class what went wrong by what NCCL and the processes said; a hang is one whatever was said."""
+    kind = failure.classify(lines, {})
+    word = "hang" if answer["outcome"] == "hung" else kind.kind if kind.kind != failure.UNKNOWN else answer["outcome"]
+    cause = log.cause
+    quoted = [cause.line.strip()] if cause and cause.kind not in {"not completed", "other"} else []
+    quoted += [kind.line.strip()] if kind.line and kind.line.strip() not in quoted else []
+    if not quoted or word == "hang":
+        quoted += [line.strip() for line in answer.get("last", lines[-_EVIDENCE:]) if line.strip()]
+    hints = [f"hint: {text}" for text in answer.get("hints", ())]
+    return _with(base, failure=word, message=answer["message"], evidence=(*quoted[:_EVIDENCE], *hints))
+
+
+def _reading(
+    step: Step, rows: Mapping[tuple[str, int], Mapping[str, Any]], log: nccl_log.Log, against: tuple[str, ...]
+) -> Reading:
+    """Return the microseconds that all collectives of a step take together."""
+    value, low, high = 0.0, 0.0, 0.0
+    details: dict[str, Any] = {}
+    invalid = list(against)
+    for size, count in step.sizes:
+        row = rows[(size.collective, size.bytes)]
+        us = sorted(row["us"])
+        middle = statistics.median(us)
+        value, low, high = value + count * middle, low + count * us[0], high + count * us[-1]
+        details[f"us_per_{size.collective.replace('_', '')}"] = round(middle, 3)
+        if row["wrong"]:
+            details["wrong"] = details.get("wrong", 0) + row["wrong"]
+            invalid.append(f"{row['wrong']} numbers of the {size.collective} of {size.bytes} bytes are wrong")
+        if size.collective == "all_reduce":
+            details |= _chosen(log, size) | {"graph": row["graph"], "replays": len(us)}
+    return Reading(step.workload.name, round(value, 3), round(low, 3), round(high, 3), tuple(invalid), details)
+
+
+def _chosen(log: nccl_log.Log, size: Size) -> dict[str, str]:
+    """Return what NCCL took for a size, by its TUNING lines."""
+    for choice in log.choices:
+        if choice.size == size.bytes and choice.function == _FUNCTIONS[size.collective]:
+            return {"algorithm": choice.algorithm, "protocol": choice.protocol}
+    return {}

@@ -1,0 +1,207 @@
+"""What a sweep knows, as frozen plain data: points, what was measured of them, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - the journal reads these annotations at run time
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+#: See the words of design: "no difference" lies inside the smallest effect that matters, "trade" is said of a point
+#: whose workloads disagree, "failed" of one that never gave a valid trial.
+Word = Literal["better", "worse", "no difference", "undecided", "invalid"]
+Overall = Literal["baseline", "better", "worse", "no difference", "trade", "undecided", "invalid", "failed"]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One thing that is measured of every point; the readings of it are in ``unit``.
+
+    Attributes:
+        name: such as ``decode-1``, ``verify-3``, ``prefill-2048``; unique in a sweep.
+        kind: what the name begins with; verdicts that disagree between kinds make a trade.
+        text: for people, in a few words.
+        unit: of the readings, such as ``us``.
+        lower_is_better: whether a smaller reading is the better one.
+        details: what else is known of it, such as tokens and bytes.
+    """
+
+    name: str
+    kind: str
+    text: str
+    unit: str
+    lower_is_better: bool = True
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One configuration of a sweep.
+
+    Attributes:
+        digest: of its release; equal digests are one point.
+        label: its choices as overrides, such as ``nccl.algo=Tree nccl.proto=LL``; "baseline" without any.
+        choices: value by axis, such as {"nccl.algo": "Tree"}.
+        aliases: labels of points that render to the same release.
+        notes: warnings of rules, one line each.
+    """
+
+    digest: str
+    label: str
+    choices: Mapping[str, str] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A point that is not measured: a rule refuses it."""
+
+    label: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one trial measured of one workload.
+
+    Attributes:
+        workload: its name.
+        value: the median or mean over the runs within this one start, in the workload's unit.
+        low: of the runs within this start, the smallest that is shown (tenth percentile or minimum).
+        high: likewise the largest.
+        invalid: why it counts for nothing; empty when it counts.
+        details: what else was read, such as ``us_per_allreduce``, ``algorithm``.
+    """
+
+    workload: str
+    value: float
+    low: float
+    high: float
+    invalid: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One measured start of a point: everything in it is averaged before trials are compared.
+
+    Attributes:
+        point: digest.
+        order: place in the sweep, from 1.
+        at: seconds since 1970 at its begin.
+        seconds: that it took.
+        readings: by workload; empty when it failed.
+        failure: class of what went wrong, such as "no algorithm" or "hang"; empty when nothing did.
+        message: of the failure, for people.
+        evidence: quoted lines that show it.
+        proof: word by variable, and quote: {"NCCL_ALGO": {"word": "proved", "quote": "…"}}.
+        facts: versions, GPU readings before and after, and what else a reader may ask for.
+    """
+
+    point: str
+    order: int
+    at: float
+    seconds: float
+    readings: tuple[Reading, ...] = ()
+    failure: str = ""
+    message: str = ""
+    evidence: tuple[str, ...] = ()
+    proof: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a sweep is run and judged.
+
+    Attributes:
+        effect: smallest relative difference that matters.
+        repeats: valid starts of a point before it may be judged.
+        max_repeats: starts after which a point stays undecided.
+        baseline_every: points between two trials of the baseline.
+        minutes: after which no further trial begins; 0: no such limit.
+        confidence: of all intervals of a sweep together.
+    """
+
+    effect: float = 0.02
+    repeats: int = 2
+    max_repeats: int = 6
+    baseline_every: int = 6
+    minutes: float = 0
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A point against the baseline for one workload.
+
+    Attributes:
+        difference: relative, point over baseline minus 1, of geometric means; 0.024 is 2.4 % more.
+        low: of its interval; -inf when there is none.
+        high: likewise; inf.
+        trials: valid starts of the point.
+        reason: in a few words, for undecided and invalid ones.
+    """
+
+    point: str
+    workload: str
+    word: Word
+    difference: float
+    low: float
+    high: float
+    trials: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a sweep has found out.
+
+    Attributes:
+        verdicts: one for every point but the baseline and every workload, in their order.
+        overall: by digest.
+        drift: by workload, how much the baseline moved from the first to the last trial, relative; only where it is
+            more than chance.
+        notes: what a reader has to know about the numbers, one line each.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    overall: Mapping[str, Overall]
+    drift: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep from its plan to its end.
+
+    Attributes:
+        name: of the deployment.
+        id: such as ``20261130-021500-allreduce``; names its folder.
+        command: as typed, for the report.
+        target: where it ran, such as "this machine" or a host.
+        axes: swept keys with their values, in the order typed.
+        workloads: what is measured.
+        points: the baseline first.
+        left_out: refused ones.
+        settings: how it is run and judged.
+        facts: hardware, versions, notes on the method.
+        trials: in the order in which they ran.
+    """
+
+    name: str
+    id: str
+    command: str
+    target: str
+    axes: Mapping[str, tuple[str, ...]]
+    workloads: tuple[Workload, ...]
+    points: tuple[Point, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def baseline(self) -> Point:
+        """The point that all others are compared with."""
+        return self.points[0]

@@ -1,0 +1,73 @@
+"""The loop of a sweep: which point next, measure it, write it down, judge; the same for every measuring program."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from launcher.sweep import journal
+from launcher.sweep.schedule import next_point, why_over
+from launcher.sweep.statistics import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from launcher.sweep.record import Judgement, Point, Sweep, Trial
+
+
+class Measure(Protocol):
+    """Measures one fresh start of a point."""
+
+    def __call__(self, point: Point, order: int, upcoming: Point | None) -> Trial:
+        """Return the trial; a point that does not work is a trial with a failure.
+
+        Args:
+            point: to start.
+            order: of the trial in the sweep.
+            upcoming: what will most likely be started after it.
+
+        Raises:
+            LaunchError: nothing can be measured here at all, now.
+        """
+
+
+class Watcher(Protocol):
+    """Is told what goes on."""
+
+    def begins(self, sweep: Sweep, point: Point) -> None:
+        """Tell that a trial begins."""
+
+    def ended(self, sweep: Sweep, trial: Trial) -> None:
+        """Tell what a trial gave; the sweep has it already."""
+
+
+def run(
+    sweep: Sweep, folder: Path, measure: Measure, watcher: Watcher, clock: Callable[[], float] = time.time
+) -> tuple[Sweep, str]:
+    """Run a sweep to its end, from wherever it stands, and return it with all trials, and why it ended.
+
+    Every trial is in the journal before the next one begins, so whatever ends this loop loses at most the running one.
+
+    Raises:
+        LaunchError: nothing can be measured, or the journal cannot be written.
+    """
+    judgement = judge(sweep)
+    while point := next_point(sweep, judgement, clock()):
+        watcher.begins(sweep, point)
+        trial = measure(point, len(sweep.trials) + 1, _upcoming(sweep, judgement, point, clock()))
+        journal.append(folder, trial)
+        sweep = dataclasses.replace(sweep, trials=(*sweep.trials, trial))
+        judgement = judge(sweep)
+        watcher.ended(sweep, trial)
+    return sweep, why_over(sweep, judgement, clock())
+
+
+def _upcoming(sweep: Sweep, judgement: Judgement, point: Point, now: float) -> Point | None:
+    """Return what follows if this trial goes as one before it went; nothing before there was one."""
+    before = next((trial for trial in reversed(sweep.trials) if trial.readings), None)
+    if before is None:
+        return None
+    likely = dataclasses.replace(before, point=point.digest, order=len(sweep.trials) + 1)
+    return next_point(dataclasses.replace(sweep, trials=(*sweep.trials, likely)), judgement, now)
