@@ -60,9 +60,40 @@ def measure(
     answer = comm.run(spec, emit, ahead)
     if answer["outcome"] in ("failed", "hung"):
         answer["last"] = [f"rank {n}: {line}" for n, lines in enumerate(answer["lines"]) for line in lines[-_LAST:]]
-        answer["hints"] = hints(facts(spec["python"], spec["user"] or _me()), spec)
+        met = spec["rank"]["backend"] == "nccl" and any(phase.startswith("join") for phase, _ in answer["phases"])
+        answer["hints"] = hints(facts(spec["python"], spec["user"] or _me()), spec) if met else []
     answer["lines"] = [_once(lines) for lines in answer["lines"]]
     return answer
+
+
+def link_test(wanted: Mapping[str, Any], emit: Emit) -> "tuple[str, List[str]]":
+    """Do a few collectives under a release's environment before its server is started.
+
+    Args:
+        wanted: ``spec`` (see `comm.run`; ``env`` without what the manager gives) and ``beside`` (the old server runs).
+        emit: told what is being done.
+
+    Returns:
+        What is wrong ("" when nothing is), and lines that show it.
+    """
+    spec = wanted["spec"]
+    emit(f"link test: {spec['world']} ranks, {len(spec['rank']['sizes'])} sizes")
+    env = environment(spec["env"], pwd.getpwnam(spec["user"]))
+    answer = measure({**spec, "env": env}, ["gpu-busy"] if wanted["beside"] else [], lambda _: None)
+    if answer["outcome"] != "measured":
+        lines = [*answer.get("last", []), *(f"hint: {text}" for text in answer.get("hints", []))]
+        return f"the link test failed: {answer['message']}", lines
+    told = [
+        f"{row['wrong']} numbers of the {row['collective']} of {row['bytes']} bytes are wrong"
+        for row in answer["rows"]
+        if row["wrong"]
+    ]
+    if told:
+        known = facts(spec["python"], spec["user"])
+        return "the link test brought wrong sums", [*told, *(f"hint: {text}" for text in hints(known, spec))]
+    medians = (f"{row['bytes']} bytes {sorted(row['us'])[len(row['us']) // 2]:.0f} us" for row in answer["rows"])
+    emit(f"link test passed: {', '.join(medians)}")
+    return "", []
 
 
 def _not_begun(outcome: str, message: str) -> Dict[str, Any]:

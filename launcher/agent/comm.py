@@ -7,6 +7,7 @@ started `launch`. Standard library only; the ranks' program comes with the reque
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import pwd
@@ -28,11 +29,15 @@ _LINES = 4000
 #: What a rank says before it takes the GPU.
 _READY = "wait for the word to begin"
 _DONE = "done"
+#: Before that, and the first thing that a rank does.
+_FIRST, _IMPORT = "start the interpreter", "import torch"
 #: What is read of a GPU while it is measured.
 GPU_FIELDS = (
     "index,name,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_throttle_reasons.active,"
     "pcie.link.gen.current,pcie.link.width.current,driver_version"
 )
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 Emit = Callable[[str], None]
 
 
@@ -42,7 +47,7 @@ class Rank:
     def __init__(self, number: int) -> None:
         self.number = number
         self.process: "Optional[subprocess.Popen[bytes]]" = None
-        self.phase = "start the interpreter"
+        self.phase = _FIRST
         self.lines: List[str] = []
         self.said: List[Dict[str, Any]] = []
         self.rest = {"log": b"", "pipe": b""}
@@ -238,14 +243,16 @@ def run(spec: Mapping[str, Any], emit: Emit, ahead: "Optional[Ranks]" = None) ->
         ``outcome`` ("measured", "failed", "hung" or "lacking"), ``message``, ``rows`` (``us`` per collective, one
         number a replay, the slowest rank's; ``wrong`` numbers; ``graph``: collectives in a replay), ``versions``,
         ``ranks`` (exit code and last phase), ``lines`` by rank, ``environment`` (how that of a rank differs),
-        ``phases`` (of the first rank, with the seconds after which each began), and ``gpus`` (readings of nvidia-smi meanwhile).
+        ``phases`` (of the first rank, with the seconds after which each began), and ``gpus`` (a line of nvidia-smi for
+        each, read meanwhile).
     """
     try:
         with _started(spec, ahead) as ranks:
             spoke = ranks.measure(emit)
             gpus = ranks.gpus()
     except OSError as error:
-        return _answer("failed", f"{spec['python']} cannot be started: {error.strerror}", {})
+        problem = error.strerror if os.path.exists(spec["python"]) else "it is not there"
+        return _answer("lacking", f"{spec['python']} cannot be started: {problem}; set engine.python=PATH", {})
     found: Dict[str, Any] = {
         "ranks": [{"rank": r.number, "exit": _code(r), "phase": r.phase} for r in ranks.ranks],
         "lines": [r.lines for r in ranks.ranks],
@@ -262,6 +269,9 @@ def run(spec: Mapping[str, Any], emit: Emit, ahead: "Optional[Ranks]" = None) ->
     failed = [r for r in ranks.ranks if r.failed]
     if failed:
         first = failed[0]
+        if first.phase in (_FIRST, _IMPORT):
+            said = next((line.strip() for line in reversed(first.lines) if line.strip()), _code(first))
+            return _answer("lacking", f"{spec['python']} cannot import torch: {said}; set engine.python=PATH", found)
         return _answer("failed", f"rank {first.number} ended with {_code(first)} in: {first.phase}", found)
     return {**_answer("measured", "", found), "rows": _rows(spec["rank"]["sizes"], ranks.ranks)}
 
@@ -349,6 +359,8 @@ def _become(user: "Optional[pwd.struct_passwd]") -> None:
         os.initgroups(user.pw_name, user.pw_gid)
         os.setgid(user.pw_gid)
         os.setuid(user.pw_uid)
+    # Whatever ends this program takes the ranks with it; after the change of user, which would take it back.
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _differences(pid: int, env: Mapping[str, str]) -> List[str]:

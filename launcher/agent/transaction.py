@@ -12,6 +12,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from . import files, generations, keep, marker, nccl_block, origin, preflight, record, systemd
+from .bench import link_test
 from .facts import Unknown, facts, output
 from .failed import FAILURES, ChangeError
 from .lease import LeaseHeld, lease
@@ -131,6 +132,10 @@ def _preflight(request: Mapping[str, Any], emit: Emit) -> List[str]:
     for obstacle in found:
         if obstacle.severity == "warn":
             emit(f"warning: {obstacle.text} [{obstacle.id}]")
+    links = request.get("link_test")
+    problem, lines = link_test(links, emit) if links and links["beside"] else ("", [])
+    if problem:
+        return [problem, *lines]
     allowed = request["needs"]["allow"]
     return [f"{o.text} [{o.id}]" for o in found if o.severity == "refuse" and o.id not in allowed]
 
@@ -149,6 +154,7 @@ def _switch(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[st
             emit("stopping the old server")
         stop(unit, needs["user"], needs["port"], emit)
         barrier("stopped")
+        _links(request, emit)
         emit("starting")
         start(unit, needs["name"], emit, needs["log_file"])
     else:
@@ -158,6 +164,19 @@ def _switch(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[st
     if request["restart"]:
         _hook(hooks["after_start"], "after_start", emit)
     return proof
+
+
+def _links(request: Mapping[str, Any], emit: Emit) -> None:
+    """Try the links between the GPUs under the new environment, with nobody on them.
+
+    Raises:
+        ChangeError: they hang, or bring wrong sums.
+    """
+    wanted = request.get("link_test")
+    if wanted and not wanted["beside"]:
+        problem, lines = link_test(wanted, emit)
+        if problem:
+            raise ChangeError(problem, lines)
 
 
 def _hook(command: str, name: str, emit: Emit) -> None:

@@ -13,6 +13,7 @@ from launcher.agent import failure, nccl_log
 from launcher.bench.carried import carried
 from launcher.bench.steps import Size, Step, sizes, steps
 from launcher.catalogue import nccl
+from launcher.errors import ConfigError
 from launcher.sweep.record import Reading, Trial
 
 if TYPE_CHECKING:
@@ -62,6 +63,25 @@ def specification(
         "deadline": bench.deadline,
         "rank": rank,
     }
+
+
+def link_test(deployment: Deployment) -> dict[str, Any] | None:
+    """Return what a host tries before it starts a new server, None where nothing is wanted or nobody communicates.
+
+    The smallest and the largest message of the model; where its shape is not known, 16 KiB and 16 MiB.
+    """
+    if deployment.target.link_test == "off" or deployment.engine.tensor_parallel < 2:
+        return None
+    try:
+        found = [size for size, _ in sizes(steps(deployment))]
+    except ConfigError:
+        found = [Size("all_reduce", number // 2, number) for number in (1 << 14, 1 << 24)]
+    chosen = []
+    for collective in _FUNCTIONS:
+        group = sorted((size for size in found if size.collective == collective), key=lambda size: size.bytes)
+        chosen += [group[0], group[-1]] if len(group) > 1 else group
+    spec = specification(deployment, [(size, 1) for size in chosen], short=True)
+    return {"spec": spec, "beside": deployment.target.link_test == "beside"}
 
 
 def identity(deployment: Deployment) -> str:

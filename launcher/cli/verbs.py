@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from launcher.host.requests import Change
     from launcher.host.secret_values import SecretValues
     from launcher.host.transport import Transport
+    from launcher.schema import Deployment
 
 
 def up(line: CommandLine) -> int:
@@ -175,12 +176,21 @@ class _Job:
     def change(self, seen: rollout.Result, flight: Flight, tell: rollout.Progress, why: Why) -> rollout.Result:
         deployment, release = self.item.deployment, self.item.release
         kept = intent(deployment, self.item.words, who())
+        links = _link_test(deployment)
 
         def begin(_: rollout.HostResult, how: Change) -> Mapping[str, Any]:
-            return apply_request(release, deployment, self.secrets, kept, how)
+            return apply_request(release, deployment, self.secrets, kept, how, links)
 
         done = roll(self.ways, seen.hosts, deployment.target, begin, flight, tell, why)
         return rollout.Result(release.name, release.digest, done)
+
+
+def _link_test(deployment: Deployment) -> Mapping[str, Any] | None:
+    if deployment.target.link_test == "off":
+        return None
+    from launcher.bench import allreduce
+
+    return allreduce.link_test(deployment)
 
 
 def _jobs(prepared: Sequence[Prepared]) -> list[_Job]:

@@ -87,7 +87,12 @@ def secrets_folder(release: Release) -> str:
 
 
 def apply_request(
-    release: Release, deployment: Deployment, secrets: SecretValues, intent: Mapping[str, Any], change: Change
+    release: Release,
+    deployment: Deployment,
+    secrets: SecretValues,
+    intent: Mapping[str, Any],
+    change: Change,
+    link_test: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the request that brings a release into service.
 
@@ -97,9 +102,11 @@ def apply_request(
         secrets: with their values.
         intent: what the host keeps beside it, see `launcher.render.intent`.
         change: how it is done.
+        link_test: of `launcher.bench.allreduce.link_test`.
     """
     return {
         "verb": "apply",
+        "link_test": link_test,
         "unit": release.unit_name,
         "files": [_entry(file) for file in release.files],
         "shared": [_entry(file) for file in shared_files(deployment.target.python)],

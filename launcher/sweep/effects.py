@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from launcher.sweep.tables import level, valid
+from launcher.sweep.figures import level
+from launcher.sweep.tables import valid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

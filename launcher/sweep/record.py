@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 #: See the words of design: "no difference" lies inside the smallest effect that matters, "trade" is said of a point
-#: whose workloads disagree, "failed" of one that never gave a valid trial.
+#: that is better in one workload and worse in another, "failed" of one that never gave a valid trial.
 Word = Literal["better", "worse", "no difference", "undecided", "invalid"]
 Overall = Literal["baseline", "better", "worse", "no difference", "trade", "undecided", "invalid", "failed"]
 
@@ -18,7 +18,7 @@ class Workload:
 
     Attributes:
         name: such as ``decode-1``, ``verify-3``, ``prefill-2048``; unique in a sweep.
-        kind: what the name begins with; verdicts that disagree between kinds make a trade.
+        kind: what the name begins with.
         text: for people, in a few words.
         unit: of the readings, such as ``us``.
         lower_is_better: whether a smaller reading is the better one.
@@ -119,7 +119,7 @@ class Settings:
         repeats: valid starts of a point before it may be judged.
         max_repeats: starts after which a point stays undecided.
         baseline_every: points between two trials of the baseline.
-        minutes: after which no further trial begins; 0: no such limit.
+        minutes: after its first trial, when no further one begins; 0: no such limit.
         confidence: of all intervals of a sweep together.
     """
 
@@ -136,7 +136,8 @@ class Verdict:
     """A point against the baseline for one workload.
 
     Attributes:
-        difference: relative, point over baseline minus 1, of geometric means; 0.024 is 2.4 % more.
+        difference: relative, point over baseline minus 1, of geometric means; 0.024 is 2.4 % more. NaN when one of the
+            two has no valid start.
         low: of its interval; -inf when there is none.
         high: likewise; inf.
         trials: valid starts of the point.

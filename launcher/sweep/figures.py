@@ -1,0 +1,58 @@
+"""Numbers of a sweep as people read them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .record import Verdict
+
+#: From which difference on a factor says more than percent; what would round to 50 % is one.
+_FACTOR = 0.4995
+
+
+def relative(difference: float) -> str:
+    """Return a relative difference for people: "+2.4 %", or a factor such as "2.5 x" where it is large."""
+    if not math.isfinite(difference):
+        return "?"
+    if abs(difference) < _FACTOR:
+        text = f"{difference * 100:+.1f} %"
+        return "0.0 %" if text in ("+0.0 %", "-0.0 %") else text
+    factor = 1 + difference
+    return f"{factor:.{0 if factor >= 9.95 else 1 if factor >= 1 else 2}f} x"
+
+
+def interval(verdict: Verdict) -> str:
+    """Return the interval around a difference: "±0.6", or both ends where it is lopsided; empty when there is none."""
+    low, high, middle = verdict.low, verdict.high, verdict.difference
+    if not all(map(math.isfinite, (low, high, middle))):
+        return ""
+    half, ends = (high - low) / 2, (abs(low), abs(high))
+    if max(*ends, abs(middle)) < _FACTOR:
+        even = abs((low + high) / 2 - middle) <= max(0.001, 0.1 * half)
+        return f"±{half * 100:.1f}" if even else f"{low * 100:+.1f} to {high * 100:+.1f} %"
+    if min(*ends, abs(middle)) >= _FACTOR:
+        return f"{1 + low:.3g} to {1 + high:.3g}"
+    return f"{relative(low)} to {relative(high)}"
+
+
+def figure(value: float) -> str:
+    """Return a measured value with about four digits."""
+    if not math.isfinite(value):
+        return "?"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def level(values: Sequence[float]) -> float:
+    """Return the geometric mean; not a number without values or with one that is not positive."""
+    if not values or min(values) <= 0:
+        return math.nan
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def unit(name: str) -> str:
+    """Return a unit as people write it."""
+    return "µs" if name == "us" else name
