@@ -156,10 +156,40 @@ class Drift:
 
 
 @dataclass(frozen=True)
+class Load:
+    """One workload of a served model, and the figure that decides it."""
+
+    # Requests in flight; the client keeps so many.
+    concurrency: int = 1
+    # 0: eight for each one in flight, sixteen at least.
+    requests: int = 0
+    input_tokens: int = 512
+    output_tokens: int = 128
+    metric: Literal["output_tokens_per_s", "tpot_ms", "ttft_ms", "e2e_ms"] = "output_tokens_per_s"
+
+
+@dataclass(frozen=True)
 class Bench:
     """What a sweep measures of each point, and `launch bench` of one configuration."""
 
-    kind: Literal["off", "allreduce"] = "off"
+    kind: Literal["off", "allreduce", "serve"] = "off"
+    # Of serve: the measuring program, and what it is asked to do. `command` is a shell command that prints JSON.
+    client: Literal["vllm", "sglang", "aiperf", "guidellm", "command"] = "vllm"
+    # Interpreter that has it; empty: the engine's.
+    client_python: str = ""
+    command: str = ""
+    loads: Mapping[str, Load] = field(default_factory=dict)
+    # Runs of each workload within one start; they are averaged.
+    runs: int = 1
+    # Seconds for one run of a client, after which it is ended and the row is invalid.
+    client_timeout: int = 900
+    # Prompt tokens that may come from the prefix cache before a row is invalid, as a part of all.
+    cache_hits: float = 0.01
+    # Accepted tokens a verify step, lowest and highest; empty: any.
+    acceptance_low: float = 0.0
+    acceptance_high: float = 0.0
+    # Regular expressions over the engine's log by name, each with one group that is a number; means go into the rows.
+    log_patterns: Mapping[str, str] = field(default_factory=dict)
     # gloo tries the way without GPUs; its figures say nothing about a server.
     backend: Literal["nccl", "gloo"] = "nccl"
     # Measured by: torch.distributed in the engine's interpreter, or nccl-tests, which has a libnccl of its own.

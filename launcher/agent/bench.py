@@ -5,28 +5,33 @@ The same code answers a client over SSH, as root under the lease, and `launch` i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
-from typing import Any, Callable, Dict, List, Mapping, Optional
+import select
+import signal
+import sys
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
-from . import comm, preflight_host
+from . import comm, preflight_host, systemd
 from .facts import Unknown, facts, gpus, output
-from .lease import LeaseHeld, lease
+from .lease import MEASURING, LeaseHeld, lease
 from .preflight import environment
+from .processes import cgroup_of
 
 #: Lines of each rank that a failure is explained with.
 _LAST = 4
 #: Memory of a GPU that nobody seems to use: what the driver itself keeps is less.
 _IDLE_MIB = 1024
-_TUNING = re.compile(r"\d+ Bytes -> Algo ")
+_UNIT = re.compile(r"launch-.+\.service")
 #: Seconds for imports, the first communicator and the end, beside the deadline of each silence.
 _SLACK = 600
 Emit = Callable[[str], None]
 
 
 def bench(request: Mapping[str, Any], emit: Emit) -> Dict[str, Any]:
-    """Measure once on a host, under its lease: nobody deploys meanwhile.
+    """Measure once on a host, under its lease: nobody deploys meanwhile. It ends with its client.
 
     Args:
         request: ``spec`` (see `comm.run`; ``env`` without what the manager gives), ``name``, ``by``, ``allow``.
@@ -38,14 +43,50 @@ def bench(request: Mapping[str, Any], emit: Emit) -> Dict[str, Any]:
     except KeyError:
         return _not_begun("refused", f"user {spec['user']!r} does not exist here: set engine.user=NAME")
     try:
-        with lease(request["by"], request["name"], "bench", _SLACK):
-            return measure({**spec, "env": environment(spec["env"], user)}, request["allow"], emit)
+        with lease(request["by"], request["name"], MEASURING, _SLACK), _ends_with_its_ranks():
+            whole = {**spec, "env": _of_a_unit(spec["env"], user)}
+            try:
+                return measure(whole, request["allow"], emit, gone=_nobody_listens)
+            except comm.Abandoned:
+                return _not_begun("failed", "the client is gone")
     except LeaseHeld as held:
         return _not_begun("locked", str(held))
 
 
+def _of_a_unit(own: Mapping[str, str], user: pwd.struct_passwd) -> Dict[str, str]:
+    """Return what a process of the unit gets on this host: PATH and LANG are the manager's own, and differ."""
+    try:
+        given = systemd.manager()["environment"]
+    except systemd.SystemdError:
+        given = {}
+    plain = environment({}, user)
+    who = {name: value for name, value in plain.items() if name not in ("PATH", "LANG")}
+    return {**plain, **given, **who, **own}
+
+
+@contextlib.contextmanager
+def _ends_with_its_ranks() -> Iterator[None]:
+    """Let SIGTERM, as of a change that is ended, unwind: ranks and their folder go with this process."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _nobody_listens() -> bool:
+    """Return whether nobody can read any more what this program prints: its client, or the way to it, is gone."""
+    listening = select.poll()
+    listening.register(sys.__stdout__ or 1, 0)
+    return any(event for _, event in listening.poll(0))
+
+
 def measure(
-    spec: Mapping[str, Any], allow: List[str], emit: Emit, ahead: "Optional[comm.Ranks]" = None
+    spec: Mapping[str, Any],
+    allow: List[str],
+    emit: Emit,
+    ahead: "Optional[comm.Ranks]" = None,
+    gone: comm.Gone = lambda: False,
 ) -> Dict[str, Any]:
     """Measure once; like `comm.run`, and ``refused`` when something else holds the GPUs.
 
@@ -57,12 +98,11 @@ def measure(
             if ahead:
                 ahead.stop()
             return _not_begun("refused", "; ".join(busy))
-    answer = comm.run(spec, emit, ahead)
+    answer = comm.run(spec, emit, ahead, gone)
     if answer["outcome"] in ("failed", "hung"):
         answer["last"] = [f"rank {n}: {line}" for n, lines in enumerate(answer["lines"]) for line in lines[-_LAST:]]
         met = spec["rank"]["backend"] == "nccl" and any(phase.startswith("join") for phase, _ in answer["phases"])
         answer["hints"] = hints(facts(spec["python"], spec["user"] or _me()), spec) if met else []
-    answer["lines"] = [_once(lines) for lines in answer["lines"]]
     return answer
 
 
@@ -78,13 +118,15 @@ def link_test(wanted: Mapping[str, Any], emit: Emit) -> "tuple[str, List[str]]":
     """
     spec = wanted["spec"]
     emit(f"link test: {spec['world']} ranks, {len(spec['rank']['sizes'])} sizes")
-    env = environment(spec["env"], pwd.getpwnam(spec["user"]))
-    answer = measure({**spec, "env": env}, ["gpu-busy"] if wanted["beside"] else [], lambda _: None)
+    env = _of_a_unit(spec["env"], pwd.getpwnam(spec["user"]))
+    with _ends_with_its_ranks():
+        answer = measure({**spec, "env": env}, ["gpu-busy"] if wanted["beside"] else [], lambda _: None)
     if answer["outcome"] != "measured":
-        lines = [*answer.get("last", []), *(f"hint: {text}" for text in answer.get("hints", []))]
-        return f"the link test failed: {answer['message']}", lines
+        lines = answer.get("last") or [f"rank {r['rank']}: {r['exit']} in: {r['phase']}" for r in answer["ranks"]]
+        return f"the link test failed: {answer['message']}", [*lines, *(f"hint: {h}" for h in answer.get("hints", []))]
     told = [
-        f"{row['wrong']} numbers of the {row['collective']} of {row['bytes']} bytes are wrong"
+        f"{row['wrong']} numbers of the {row['collective']} of {row['bytes']} bytes are wrong on"
+        f" rank {', '.join(map(str, row['wrong_ranks']))}"
         for row in answer["rows"]
         if row["wrong"]
     ]
@@ -108,27 +150,31 @@ def _busy(indices: List[str]) -> List[str]:
         return []
     found = [o.text + " [gpu-busy]" for o in preflight_host.gpus(seen, indices, set())]
     found += [
+        f"GPU {', '.join(on)}: {unit} computes there, stop it first: systemctl stop {unit} [gpu-busy]"
+        for unit, on in _served(seen, indices).items()
+    ]
+    found += [
         f"GPU {gpu['index']}: {_used(gpu)} MiB of its memory are in use, by nobody that this machine shows: another"
         " container, or what a killed process has left [gpu-busy]"
         for gpu in seen
         if not found and (not indices or str(gpu["index"]) in indices) and _used(gpu) > _IDLE_MIB
     ]
-    served = next(iter(sorted(_units())), "")
-    if found and served:
-        found[-1] += f"; stop the server first: systemctl stop {served}"
+    return found
+
+
+def _served(seen: List[Dict[str, Any]], indices: List[str]) -> Dict[str, List[str]]:
+    """Return the servers of ours that compute on GPUs, with the numbers of those."""
+    found: Dict[str, List[str]] = {}
+    for gpu in seen:
+        units = {part for pid in gpu["pids"] for part in cgroup_of(pid).split("/") if _UNIT.fullmatch(part)}
+        for unit in sorted(units) if not indices or str(gpu["index"]) in indices else ():
+            found.setdefault(unit, []).append(str(gpu["index"]))
     return found
 
 
 def _used(gpu: Mapping[str, Any]) -> int:
     total, free = gpu["memory_mib"], gpu["memory_free_mib"]
     return 0 if total is None or free is None else int(total - free)
-
-
-def _units() -> List[str]:
-    """Return the servers of ours that run."""
-    folder = "/sys/fs/cgroup/launch.slice"
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    return [name for name in names if name.startswith("launch-") and name.endswith(".service")]
 
 
 def hints(known: Mapping[str, Any], spec: Mapping[str, Any]) -> List[str]:
@@ -157,20 +203,6 @@ def hints(known: Mapping[str, Any], spec: Mapping[str, Any]) -> List[str]:
     files = known["nccl_files"] or {}
     found += [f"{path} sets {', '.join(names)} as well" for path, names in files.items()]
     return found
-
-
-def _once(lines: List[str]) -> List[str]:
-    """Leave out repeated lines on what NCCL took for a size: one is printed for each collective of a graph."""
-    seen = set()
-    kept = []
-    for line in lines:
-        match = _TUNING.search(line)
-        text = line[line.find("NCCL") :] if match else ""
-        if text and text in seen:
-            continue
-        seen.add(text)
-        kept.append(line)
-    return kept
 
 
 def _me() -> str:

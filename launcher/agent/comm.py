@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import pwd
+import re
 import resource
 import selectors
 import shutil
@@ -18,14 +19,18 @@ import signal
 import subprocess
 import tempfile
 import time
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from .processes import read_process
 
 #: Seconds that the other ranks get to say what they have to when one has failed, and all of them to go when killed.
 _GRACE, _DYING = 4.0, 10.0
-#: Lines of one rank that are kept; a start of NCCL has some 200, each size a few more.
+#: Lines of one rank that are kept, its first and its last; a start of NCCL has some 200, each size a few more.
 _LINES = 4000
+#: What NCCL took for a size, with TUNING.
+_TUNING = re.compile(r"NCCL INFO .*\d Bytes -> Algo .*")
+#: Characters of one line.
+_LONGEST = 1 << 16
 #: What a rank says before it takes the GPU.
 _READY = "wait for the word to begin"
 _DONE = "done"
@@ -38,7 +43,18 @@ GPU_FIELDS = (
 )
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+#: As the unit's; an SSH session has 1024 open files, which a server with many GPUs and channels needs more of.
+_LIMITS = {resource.RLIMIT_MEMLOCK: resource.RLIM_INFINITY, resource.RLIMIT_NOFILE: 524288}
 Emit = Callable[[str], None]
+Gone = Callable[[], bool]
+
+
+class Abandoned(Exception):  # noqa: N818 - a state, and no failure of ours
+    """Whoever wanted the measurement is gone."""
+
+
+def _never() -> bool:
+    return False
 
 
 class Rank:
@@ -53,6 +69,24 @@ class Rank:
         self.rest = {"log": b"", "pipe": b""}
         self.environment: List[str] = []
         self.phases: List[Tuple[str, float]] = []
+        self.gone_at = 0.0
+        self._chosen: Set[str] = set()
+
+    def hear(self, lines: List[bytes]) -> None:
+        """Keep what it printed; of a flood the end too, since that is where it says what it died of.
+
+        What NCCL took for a size is kept once: it is printed for each collective of a graph.
+        """
+        for data in lines:
+            line = data[:_LONGEST].decode("utf-8", "replace")
+            chosen = _TUNING.search(line)
+            if chosen and chosen.group() in self._chosen:
+                continue
+            if chosen:
+                self._chosen.add(chosen.group())
+            self.lines.append(line)
+        if len(self.lines) > _LINES:
+            del self.lines[_LINES // 2 : -(_LINES // 2)]
 
     def at(self, phase: str, since: float) -> None:
         """Note that a phase begins."""
@@ -109,8 +143,13 @@ class Ranks:
                     rank.process.wait(max(0.1, deadline - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     rank.phase += " (does not even end when killed: it hangs in the kernel)"
+                assert rank.process.stdout is not None  # noqa: S101 - asked for in _start
+                rank.process.stdout.close()
+        if self._smi and self._smi.poll() is None:
+            self._smi.kill()
+            self._smi.communicate()
         self._word()
-        for key in list(self._selector.get_map().values()):
+        for key in list((self._selector.get_map() or {}).values()):
             if key.data[1] == "pipe":
                 os.close(key.fd)
         self._selector.close()
@@ -133,6 +172,9 @@ class Ranks:
                 start_new_session=True,
                 preexec_fn=lambda: _become(user),
             )
+        except BaseException:
+            os.close(mine)
+            raise
         finally:
             os.close(theirs)
         self._selector.register(mine, selectors.EVENT_READ, (rank, "pipe"))
@@ -140,24 +182,31 @@ class Ranks:
         assert rank.process.stdout is not None  # noqa: S101 - likewise
         self._selector.register(rank.process.stdout.fileno(), selectors.EVENT_READ, (rank, "log"))
         rank.environment = _differences(rank.process.pid, self.spec["env"])
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it ended at once; its lines say why
             rank.process.stdin.write(text.encode())
+        with contextlib.suppress(BrokenPipeError):
             rank.process.stdin.close()
-        except BrokenPipeError:
-            return  # it ended at once; its lines say why
 
     def _word(self) -> None:
         if self._go >= 0:
             os.close(self._go)
             self._go = -1
 
-    def until(self, over: Callable[[], bool], emit: Emit) -> bool:
-        """Listen until ``over``, a failure, or a silence of ``deadline`` seconds; return whether it was no silence."""
+    def until(self, over: Callable[[], bool], emit: Emit, gone: Gone = _never) -> bool:
+        """Listen until ``over``, a failure, or a silence of ``deadline`` seconds; return whether it was no silence.
+
+        Raises:
+            Abandoned: nobody waits for the answer any more.
+        """
         heard, failed, told = time.monotonic(), 0.0, ""
         while not over():
+            if gone():
+                raise Abandoned
             now = time.monotonic()
-            if not failed and any(rank.failed for rank in self.ranks):
-                failed = now
+            for rank in self.ranks:
+                if rank.failed:
+                    failed = failed or now
+                    rank.gone_at = rank.gone_at or now
             if failed and (now - failed > _GRACE or all(rank.ended for rank in self.ranks)):
                 self._drain()
                 return True
@@ -169,8 +218,7 @@ class Ranks:
                 if rank.number == 0 and text.startswith("measure") and text != told:
                     told = text
                     emit(text)
-                if "measured" in said and self._smi is None:
-                    self._smi = _smi(self.spec)
+                    self._smi = self._smi or _smi(self.spec)
         return True
 
     def start(self) -> "Ranks":
@@ -181,15 +229,23 @@ class Ranks:
         """End every process."""
         self.__exit__()
 
-    def measure(self, emit: Emit) -> bool:
+    def measure(self, emit: Emit, gone: Gone = _never) -> bool:
         """Let all ranks begin once every one has imported what it needs, and listen to the end."""
-        if not self.until(lambda: all(rank.phase == _READY for rank in self.ranks), emit):
+        if not self.until(lambda: all(rank.phase == _READY for rank in self.ranks), emit, gone):
             return False
         self._word()
-        return self.until(lambda: all(rank.phase == _DONE and rank.ended for rank in self.ranks), emit)
+        spoke = self.until(lambda: all(rank.phase == _DONE for rank in self.ranks), emit, gone)
+        # Everything is measured: an end that takes its time is no hang, and cut short when the context is left.
+        deadline = time.monotonic() + _DYING
+        while all(rank.phase == _DONE for rank in self.ranks) and time.monotonic() < deadline:
+            if all(rank.ended for rank in self.ranks):
+                break
+            self._listen(0.1)
+        self._drain()
+        return spoke
 
     def gpus(self) -> List[str]:
-        """Return a line of nvidia-smi for each GPU, read while the second size was measured; nothing without GPUs."""
+        """Return a line of nvidia-smi for each GPU, read while they are measured; nothing without GPUs."""
         if self._smi is None:
             return []
         try:
@@ -201,8 +257,13 @@ class Ranks:
         return text.splitlines() if self._smi.returncode == 0 else []
 
     def _drain(self) -> None:
-        while self._listen(0.1):
-            pass
+        """Take what was written before the end; not for ever, since something else may go on writing."""
+        deadline = time.monotonic() + 1
+        while self._selector.get_map() and self._selector.select(0) and time.monotonic() < deadline:
+            self._listen(0)
+        for rank in self.ranks:
+            rank.hear([rank.rest["log"]] if rank.rest["log"] else [])
+            rank.rest["log"] = b""
 
     def _listen(self, seconds: float) -> List[Tuple[Rank, Dict[str, Any]]]:
         heard = []
@@ -216,7 +277,8 @@ class Ranks:
                 continue
             *lines, rank.rest[kind] = (rank.rest[kind] + data).split(b"\n")
             if kind == "log":
-                rank.lines += [line.decode("utf-8", "replace") for line in lines[: _LINES - len(rank.lines)]]
+                rank.rest[kind] = rank.rest[kind][:_LONGEST]
+                rank.hear(lines)
                 continue
             for line in lines:
                 said: Dict[str, Any] = json.loads(line)
@@ -227,7 +289,7 @@ class Ranks:
         return heard
 
 
-def run(spec: Mapping[str, Any], emit: Emit, ahead: "Optional[Ranks]" = None) -> Dict[str, Any]:
+def run(spec: Mapping[str, Any], emit: Emit, ahead: "Optional[Ranks]" = None, gone: Gone = _never) -> Dict[str, Any]:
     """Measure once.
 
     Args:
@@ -238,21 +300,25 @@ def run(spec: Mapping[str, Any], emit: Emit, ahead: "Optional[Ranks]" = None) ->
             ``most_replays``, ``deadline``.
         emit: told what is being measured.
         ahead: ranks of this specification that were started before.
+        gone: whether nobody waits for the answer any more; asked several times a second.
 
     Returns:
         ``outcome`` ("measured", "failed", "hung" or "lacking"), ``message``, ``rows`` (``us`` per collective, one
-        number a replay, the slowest rank's; ``wrong`` numbers; ``graph``: collectives in a replay), ``versions``,
+        number a replay; ``wrong`` numbers, ``wrong_ranks`` that have some; ``graph``: collectives
+        in a replay), ``versions``,
         ``ranks`` (exit code and last phase), ``lines`` by rank, ``environment`` (how that of a rank differs),
         ``phases`` (of the first rank, with the seconds after which each began), and ``gpus`` (a line of nvidia-smi for
         each, read meanwhile).
+
+    Raises:
+        Abandoned: nobody waits for the answer any more; the ranks are gone too.
     """
     try:
         with _started(spec, ahead) as ranks:
-            spoke = ranks.measure(emit)
+            spoke = ranks.measure(emit, gone)
             gpus = ranks.gpus()
-    except OSError as error:
-        problem = error.strerror if os.path.exists(spec["python"]) else "it is not there"
-        return _answer("lacking", f"{spec['python']} cannot be started: {problem}; set engine.python=PATH", {})
+    except (OSError, subprocess.SubprocessError) as error:
+        return _answer("lacking", _not_started(spec, error), {})
     found: Dict[str, Any] = {
         "ranks": [{"rank": r.number, "exit": _code(r), "phase": r.phase} for r in ranks.ranks],
         "lines": [r.lines for r in ranks.ranks],
@@ -268,7 +334,8 @@ def run(spec: Mapping[str, Any], emit: Emit, ahead: "Optional[Ranks]" = None) ->
         return _answer("hung", _hung(spec, ranks.ranks), found)
     failed = [r for r in ranks.ranks if r.failed]
     if failed:
-        first = failed[0]
+        # Of those that went together the one that a signal ended took the others with it.
+        first = min(failed, key=lambda rank: (rank.gone_at or time.monotonic(), _status(rank) >= 0))
         if first.phase in (_FIRST, _IMPORT):
             said = next((line.strip() for line in reversed(first.lines) if line.strip()), _code(first))
             return _answer("lacking", f"{spec['python']} cannot import torch: {said}; set engine.python=PATH", found)
@@ -304,6 +371,18 @@ def _answer(outcome: str, message: str, found: Dict[str, Any]) -> Dict[str, Any]
     return {**EMPTY, "outcome": outcome, "message": message, **found}
 
 
+def _not_started(spec: Mapping[str, Any], error: Exception) -> str:
+    if not isinstance(error, OSError):
+        return f"a process cannot become the user {spec['user']!r}: start as root or as that user"
+    if spec["cwd"] and error.filename == spec["cwd"]:
+        return f"engine.working_directory={spec['cwd']} cannot be entered: {error.strerror}"
+    there = os.path.exists(spec["python"])
+    if there and error.filename != spec["python"]:
+        return f"the ranks cannot be started: {error}"
+    problem = error.strerror if there else "it is not there"
+    return f"{spec['python']} cannot be started: {problem}; set engine.python=PATH"
+
+
 def _lacking(spec: Mapping[str, Any], said: Mapping[str, Any]) -> str:
     return (
         f"{spec['world']} GPUs are needed (engine.tensor_parallel), torch in {spec['python']} sees {said['seen']}:"
@@ -323,19 +402,30 @@ def _hung(spec: Mapping[str, Any], ranks: List[Rank]) -> str:
 
 
 def _rows(sizes: List[Dict[str, Any]], ranks: List[Rank]) -> List[Dict[str, Any]]:
-    """Join what the ranks measured: each replay took as long as its slowest rank."""
+    """Join what the ranks measured: a replay took as long as the rank says that began it last.
+
+    The others count their waiting for it as well, some ten microseconds a graph.
+    """
     rows = []
     for index, size in enumerate(sizes):
-        said = [s for r in ranks for s in r.said if s.get("measured") == index]
-        us = [max(values) for values in zip(*(s["us"] for s in said))]
-        rows.append({**size, "us": us, "wrong": sum(s["wrong"] for s in said), "graph": said[0]["graph"]})
+        by_rank = {r.number: s for r in ranks for s in r.said if s.get("measured") == index}
+        said = list(by_rank.values())
+        us = [min(values) for values in zip(*(s["us"] for s in said))]
+        wrong = {number: s["wrong"] for number, s in by_rank.items() if s["wrong"]}
+        counted = {"wrong": sum(wrong.values()), "wrong_ranks": list(wrong)}
+        rows.append({**size, "us": us, **counted, "graph": said[0]["graph"]})
     return rows
 
 
-def _code(rank: Rank) -> str:
+def _status(rank: Rank) -> int:
     code = rank.process.returncode if rank.process else None
-    if code is None:
+    return 0 if code is None else code
+
+
+def _code(rank: Rank) -> str:
+    if rank.process is None or rank.process.returncode is None:
         return "still there"
+    code = rank.process.returncode
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
@@ -351,10 +441,14 @@ def _user(name: str) -> "Optional[pwd.struct_passwd]":
 
 
 def _become(user: "Optional[pwd.struct_passwd]") -> None:
-    """Become the engine's user with the limit that the unit has (LimitMEMLOCK=infinity)."""
+    """Become the engine's user with the limits that the unit has (LimitMEMLOCK=, LimitNOFILE=)."""
     if os.geteuid() == 0:
-        with contextlib.suppress(OSError, ValueError):  # a container may forbid it
-            resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        for kind, wanted in _LIMITS.items():
+            try:
+                resource.setrlimit(kind, (wanted, wanted))
+            except (OSError, ValueError):  # a container may forbid it: what it allows then, as systemd does
+                hard = resource.getrlimit(kind)[1]
+                resource.setrlimit(kind, (hard, hard))
     if user:
         os.initgroups(user.pw_name, user.pw_gid)
         os.setgid(user.pw_gid)

@@ -4,13 +4,15 @@ Its text is sent over standard input with a line ``SPEC = {...}`` before it, so 
 NCCL prints goes to standard output; what this program says goes as JSON lines to a pipe of its own, each phase before
 it begins: of a rank that hangs the last one is known.
 
-Each collective of a step is captured into one CUDA graph, as the engines do for decode and verify, and replayed.
+Each collective of a step is captured into one CUDA graph, as the engines do for decode and verify, and replayed. The
+replays of all sizes are spread over several rounds: what disturbs a machine for a while then hits all sizes alike.
 Without CUDA (gloo, for tests) it is a plain loop. The sum is checked on random whole numbers, small enough to be
 exact in bfloat16, through a graph too, before and after the timing.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -25,6 +27,7 @@ _GRAPH_SECONDS = 0.1
 _FEWEST = 8
 #: Numbers 0 to 7: the sum of 32 ranks is exact in bfloat16 (whole numbers to 256).
 _LARGEST = 7
+_IOLBF = 1  # glibc's stdio.h
 
 
 class Rank:
@@ -39,6 +42,9 @@ class Rank:
         self.torch: Any = importlib.import_module("torch")
         self.dist: Any = importlib.import_module("torch.distributed")
         self.device: Any = self.torch.device("cpu")
+        self.store: Any = None
+        self.flag: Any = None
+        self.agreed = 0
         self.dtype: Any = getattr(self.torch, spec["dtype"])
 
     def tell(self, **message: Any) -> None:  # noqa: ANN401 - any JSON
@@ -64,17 +70,21 @@ class Rank:
             self.torch.cuda.set_device(self.device)
             self.torch.zeros(1, device=self.device)
         self.phase("join the communicator")
-        limit = timedelta(seconds=self.spec["deadline"])
+        # The parent ends a hang; a rank that gave up by itself would look like one that failed.
+        limit = timedelta(seconds=2 * self.spec["deadline"] + 30)
         options = {"device_id": self.device} if self.cuda else {}
+        self.store = self.dist.FileStore(self.spec["meeting"], self.world)
+        self.store.set_timeout(limit)
         self.dist.init_process_group(
             self.spec["backend"],
-            init_method="file://" + self.spec["meeting"],
+            store=self.dist.PrefixStore("group", self.store),
             rank=self.rank,
             world_size=self.world,
             timeout=limit,
             **options,
         )
-        self.dist.all_reduce(self.torch.zeros(1, device=self.device))
+        self.flag = self.torch.zeros(1, device=self.device)
+        self.dist.all_reduce(self.flag)
         self.wait()
 
     def wait(self) -> None:
@@ -94,10 +104,13 @@ class Rank:
         return found
 
     def agree(self, value: float) -> float:
-        """Return the largest of what the ranks say: all have to do the same number of collectives."""
-        tensor = self.torch.tensor([value], dtype=self.torch.float64, device=self.device)
-        self.dist.all_reduce(tensor, op=self.dist.ReduceOp.MAX)
-        return float(tensor.item())
+        """Return the largest of what the ranks say: all have to do the same number of collectives.
+
+        Not by a collective: where those bring wrong numbers, each rank would go on with another one, and hang.
+        """
+        self.agreed += 1
+        self.store.set("agree/{}/{}".format(self.agreed, self.rank), repr(value))
+        return max(float(self.store.get("agree/{}/{}".format(self.agreed, rank))) for rank in range(self.world))
 
 
 class Collective:
@@ -111,6 +124,10 @@ class Collective:
         self.out: Any = (
             torch.zeros(elements * rank.world, dtype=rank.dtype, device=rank.device) if self.gathers else None
         )
+        self.name = "{} of {} bytes".format(size["collective"], size["bytes"])
+        self.bad, self.number, self.replays = 0, 0, 0
+        self.us: List[float] = []
+        self.replay: Callable[[], None] = self.call
 
     def call(self) -> None:
         """Do it once, in place as the engines do."""
@@ -127,26 +144,24 @@ class Collective:
         numbers = torch.randint(0, _LARGEST + 1, shape, generator=generator, device=self.at.device)
         return numbers.to(self.at.dtype)
 
-    def wrong(self, turn: int) -> int:
-        """Return how many numbers are not what they must be, after one run on random data."""
+    def wrong(self, turn: int) -> None:
+        """Count the numbers that are not what they must be, after one run on random data."""
         torch = self.at.torch
         self.given.copy_(self._random(self.at.rank, turn))
         once = self._captured(1)
         self.given.copy_(self._random(self.at.rank, turn))
         once()
         self.at.wait()
-        bad = 0
         if self.gathers:
             parts = self.out.view(self.at.world, -1)
             for rank in range(self.at.world):
-                bad += int((parts[rank] != self._random(rank, turn)).sum().item())
+                self.bad += int((parts[rank] != self._random(rank, turn)).sum().item())
         else:
             total = torch.zeros_like(self.given)
             for rank in range(self.at.world):
                 total += self._random(rank, turn)
-            bad = int((self.given != total).sum().item())
+            self.bad += int((self.given != total).sum().item())
         self.given.zero_()
-        return bad
 
     def _captured(self, number: int) -> Callable[[], None]:
         """Return what does the collective so many times: a graph's replay, a loop without CUDA."""
@@ -170,57 +185,73 @@ class Collective:
         replay: Callable[[], None] = graph.replay
         return replay
 
-    def measure(self) -> Dict[str, Any]:
-        """Return microseconds per collective, one number a replay, and how many were in the graph."""
+    def capture(self) -> None:
+        """Capture a whole step, or as much of it as takes a tenth of a second."""
         self.given.zero_()
-        one = self.at.agree(min(self._timed(self._captured(_FEWEST), 2)) / _FEWEST)
-        count = self.size["count"]
-        seconds = one / 1e6
-        number = max(_FEWEST, min(count, int(_GRAPH_SECONDS / max(seconds, 1e-9))))
-        budget, spec = self.at.spec["seconds"], self.at.spec
-        replays = int(min(max(budget / max(number * seconds, 1e-9), spec["fewest_replays"]), spec["most_replays"]))
-        replay = self._captured(number)
-        self._timed(replay, 2)
-        return {"us": [round(us / number, 4) for us in self._timed(replay, replays)], "graph": number}
+        probe = self._captured(_FEWEST)
+        one = self.at.agree(min(self._timed(probe) for _ in range(2)) / _FEWEST) / 1e6
+        self.number = max(_FEWEST, min(self.size["count"], int(_GRAPH_SECONDS / max(one, 1e-9))))
+        spec = self.at.spec
+        wanted = spec["seconds"] / max(self.number * one, 1e-9)
+        self.replays = int(min(max(wanted, spec["fewest_replays"]), spec["most_replays"]))
+        self.replay = self._captured(self.number)
+        self._timed(self.replay)
 
-    def _timed(self, replay: Callable[[], None], times: int) -> List[float]:
-        """Return the microseconds of each replay."""
+    def measure(self, part: int, parts: int) -> None:
+        """Replay one part of all replays."""
+        for _ in range(self.replays * (part + 1) // parts - self.replays * part // parts):
+            self.us.append(round(self._timed(self.replay) / self.number, 4))
+
+    def _timed(self, replay: Callable[[], None]) -> float:
+        """Return the microseconds of one replay, begun by all ranks at once, as after the rest of a step."""
+        self.at.dist.all_reduce(self.at.flag)
         if not self.at.cuda:
-            found = []
-            for _ in range(times):
-                begin = time.perf_counter()
-                replay()
-                found.append((time.perf_counter() - begin) * 1e6)
-            return found
-        torch = self.at.torch
-        marks = [torch.cuda.Event(enable_timing=True) for _ in range(times + 1)]
-        marks[0].record()
-        for mark in marks[1:]:
+            begin = time.perf_counter()
             replay()
-            mark.record()
+            return (time.perf_counter() - begin) * 1e6
+        torch = self.at.torch
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        replay()
+        end.record()
         torch.cuda.synchronize()
-        return [first.elapsed_time(then) * 1e3 for first, then in zip(marks, marks[1:])]
+        return float(begin.elapsed_time(end)) * 1e3
+
+
+def _by_line() -> None:
+    """Let C write line by line: NCCL's last words before a hang or a crash would stay in its buffer."""
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, 0)
 
 
 def run(spec: Dict[str, Any], rank: int) -> None:
     """Measure every size of a specification; see `launcher.agent.comm.run` for its keys."""
+    _by_line()
     at = Rank(spec, rank)
     at.ready()
     at.tell(versions=at.versions())
-    for index, size in enumerate(spec["sizes"]):
-        name = "{} of {} bytes".format(size["collective"], size["bytes"])
-        at.phase("check " + name)
-        collective = Collective(at, size)
-        wrong = collective.wrong(2 * index)
-        at.phase("measure " + name)
-        found = collective.measure()
-        at.phase("check again " + name)
-        wrong += collective.wrong(2 * index + 1)
-        at.tell(measured=index, wrong=wrong, **found)
-        del collective
-    at.phase("leave the communicator")
+    _measure(at)
+    at.phase("done")
+    # All graphs are gone with their collectives: NCCL waits for the last one.
     at.dist.destroy_process_group()
-    at.tell(phase="done")
+
+
+def _measure(at: Rank) -> None:
+    """Check, capture and measure every size, and tell what was found."""
+    every, parts = [Collective(at, size) for size in at.spec["sizes"]], at.spec["parts"]
+    for turn, collective in enumerate(every):
+        at.phase("check " + collective.name)
+        collective.wrong(turn)
+        at.phase("capture " + collective.name)
+        collective.capture()
+    for part in range(parts):
+        for collective in every:
+            at.phase("measure {}, part {} of {}".format(collective.name, part + 1, parts))
+            collective.measure(part, parts)
+    for turn, collective in enumerate(every):
+        at.phase("check again " + collective.name)
+        collective.wrong(len(every) + turn)
+        at.tell(measured=turn, wrong=collective.bad, us=collective.us, graph=collective.number)
 
 
 if __name__ == "__main__":

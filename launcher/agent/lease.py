@@ -17,6 +17,8 @@ from .processes import read_bytes
 
 LOCK = "/run/launch.lock"
 NOTE = "/run/launch.lease"
+#: Why somebody has the lease who changes nothing.
+MEASURING = "bench"
 
 
 class LeaseHeld(Exception):  # noqa: N818 - a state, and no failure of ours
@@ -91,6 +93,11 @@ def told(held: Optional[Dict[str, Any]]) -> str:
         return f"another launch is changing this host ({LOCK})"
     since = max(0, int(time.monotonic() - held["since"]))
     what = f" {held['deployment']}" if held["deployment"] else ""
+    if held["why"] == MEASURING:
+        return (
+            f"{held['owner']} is measuring on this host ({held['why']}{what}) since {since} s, process {held['pid']}:"
+            " wait for its end; it ends with the launch that asked for it"
+        )
     return (
         f"{held['owner']} is changing this host ({held['why']}{what}) since {since} s, process {held['pid']}:"
         " wait for its end, or end it and go back to what was before it with --break-lease"

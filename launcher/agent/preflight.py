@@ -21,6 +21,8 @@ from .preflight_draft import mismatches
 _MODEL_SECONDS = 60.0
 _ENGINE_SECONDS = 10.0
 _DISK_SECONDS = 10.0
+#: What the manager takes for no shell, and gives no SHELL for (systemd 247, 252 and 257, tried).
+_NO_SHELLS = ("", "nologin", "false", "true")
 #: What the command line of an engine runs, `launcher.render.command`.
 _MODULES = {"sglang": "sglang.launch_server", "vllm": "vllm.entrypoints.cli.main"}
 #: Looks for a module as ``-m`` does, and imports nothing: not even its package, which would load torch.
@@ -75,7 +77,9 @@ def problems(wanted: Mapping[str, Any], facts: Mapping[str, Any]) -> List[Obstac
 
 def environment(own: Mapping[str, str], user: pwd.struct_passwd) -> Dict[str, str]:
     """Return what the unit's processes get: the manager's own variables, then the release's."""
-    names = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name, "SHELL": user.pw_shell}
+    names = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
+    if os.path.basename(user.pw_shell) not in _NO_SHELLS:
+        names["SHELL"] = user.pw_shell
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     return {"PATH": path, "LANG": "C.UTF-8", **names, **own}
 

@@ -132,12 +132,13 @@ def _preflight(request: Mapping[str, Any], emit: Emit) -> List[str]:
     for obstacle in found:
         if obstacle.severity == "warn":
             emit(f"warning: {obstacle.text} [{obstacle.id}]")
-    links = request.get("link_test")
-    problem, lines = link_test(links, emit) if links and links["beside"] else ("", [])
-    if problem:
-        return [problem, *lines]
     allowed = request["needs"]["allow"]
-    return [f"{o.text} [{o.id}]" for o in found if o.severity == "refuse" and o.id not in allowed]
+    lacking = [f"{o.text} [{o.id}]" for o in found if o.severity == "refuse" and o.id not in allowed]
+    links = request.get("link_test")
+    if lacking or not links or not links["beside"]:
+        return lacking
+    problem, lines = link_test(links, emit)
+    return [problem, *lines] if problem else []
 
 
 def _switch(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import signal
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from launcher.schema import Deployment
 
 #: Replays of one size, whatever their length.
-_FEWEST, _MOST = 5, 40
+_FEWEST, _MOST = 5, 60
+#: Rounds over all sizes that the replays are spread over.
+_PARTS = 4
 #: Of a link test: seconds for each size.
 _SHORT = 0.05
 #: Lines of a failure that are kept.
@@ -47,6 +51,7 @@ def specification(
         "seconds": _SHORT if short else bench.seconds,
         "fewest_replays": _FEWEST,
         "most_replays": _FEWEST if short else _MOST,
+        "parts": 1 if short else _PARTS,
         "deadline": bench.deadline,
         "sizes": [
             {"collective": s.collective, "elements": s.elements, "bytes": s.bytes, "count": n} for s, n in measured
@@ -110,7 +115,7 @@ def trial(
     facts = {
         "versions": answer["versions"],
         "gpus": answer["gpus"],
-        "phases": answer["phases"],
+        "seconds": _durations(answer["phases"]),
         "transports": dict(log.transports),
         "ranks": answer["ranks"],
     }
@@ -133,7 +138,7 @@ def _with(base: Trial, **changes: Any) -> Trial:  # noqa: ANN401 - fields of Tri
 
 def _failed(base: Trial, answer: Mapping[str, Any], lines: Sequence[str], log: nccl_log.Log) -> Trial:
     """Class what went wrong by what NCCL and the processes said; a hang is one whatever was said."""
-    kind = failure.classify(lines, {})
+    kind = failure.classify(lines, _ended(answer["ranks"]))
     word = "hang" if answer["outcome"] == "hung" else kind.kind if kind.kind != failure.UNKNOWN else answer["outcome"]
     cause = log.cause
     quoted = [cause.line.strip()] if cause and cause.kind not in {"not completed", "other"} else []
@@ -142,6 +147,22 @@ def _failed(base: Trial, answer: Mapping[str, Any], lines: Sequence[str], log: n
         quoted += [line.strip() for line in answer.get("last", lines[-_EVIDENCE:]) if line.strip()]
     hints = [f"hint: {text}" for text in answer.get("hints", ())]
     return _with(base, failure=word, message=answer["message"], evidence=(*quoted[:_EVIDENCE], *hints))
+
+
+def _ended(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how a rank ended by itself, in systemd's words: the others were killed for its sake."""
+    words = [str(rank["exit"]) for rank in ranks]
+    word = next((word for word in words if word.startswith("SIG") and word != "SIGKILL"), "")
+    return {"Result": "signal", "ExecMainCode": 2, "ExecMainStatus": int(signal.Signals[word])} if word else {}
+
+
+def _durations(phases: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Return the seconds of each kind of phase of the first rank."""
+    found: dict[str, float] = {}
+    for (phase, begin), (_, end) in itertools.pairwise(phases):
+        kind = next((word for word in ("check", "capture", "measure") if phase.startswith(word)), phase)
+        found[kind] = round(found.get(kind, 0.0) + end - begin, 2)
+    return found
 
 
 def _reading(
@@ -157,6 +178,8 @@ def _reading(
         middle = statistics.median(us)
         value, low, high = value + count * middle, low + count * us[0], high + count * us[-1]
         details[f"us_per_{size.collective.replace('_', '')}"] = round(middle, 3)
+        if size.collective == "all_reduce":
+            details |= {"us_low": round(us[0], 3), "us_high": round(us[-1], 3)}
         if row["wrong"]:
             details["wrong"] = details.get("wrong", 0) + row["wrong"]
             invalid.append(f"{row['wrong']} numbers of the {size.collective} of {size.bytes} bytes are wrong")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -68,7 +70,8 @@ class Here:
             self.close()
         ready, self._ahead = self._ahead, None
         if upcoming and (os.cpu_count() or 1) >= _CPUS_PER_RANK * spec["world"]:
-            self._ahead = comm.Ranks(self._whole(upcoming)).start()
+            with contextlib.suppress(OSError, subprocess.SubprocessError):  # its own trial will say what is wrong
+                self._ahead = comm.Ranks(self._whole(upcoming)).start()
         return here.measure(whole, list(deployment.allow), emit, ready)
 
     def _whole(self, spec: Spec) -> dict[str, Any]:

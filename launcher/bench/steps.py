@@ -9,6 +9,7 @@ sends.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ _SGLANG_CHUNKS = ((35, 2048), (60, 4096), (160, 8192))
 _SGLANG_LARGEST = 16384
 #: `vllm serve` on an H100 or larger; 2048 on smaller ones (vLLM 0.25 to 0.33, engine/arg_utils.py).
 _VLLM_CHUNK, _VLLM_SMALL, _VLLM_LARGE_GB = 8192, 2048, 70
+_UNITS = {"": 1, "k": 1000, "K": 1 << 10, "m": 1000**2, "M": 1 << 20}
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,21 @@ def _chunks(deployment: Deployment) -> tuple[int, ...]:
         return deployment.bench.prefill_tokens
     sglang = deployment.engine.name == "sglang"
     told = deployment.engine.args.get("chunked_prefill_size" if sglang else "max_num_batched_tokens")
-    if isinstance(told, int) and told > 0:
-        return (told,)
+    tokens = _tokens(str(told or ""))
+    if tokens:
+        return (tokens,)
     memory = deployment.hw.gpu_memory_gb
     if not sglang:
         return (_VLLM_SMALL if 0 < memory < _VLLM_LARGE_GB else _VLLM_CHUNK,)
     if not memory:
         return (8192,)
     return (next((tokens for below, tokens in _SGLANG_CHUNKS if memory < below), _SGLANG_LARGEST),)
+
+
+def _tokens(text: str) -> int:
+    """Return a number of tokens as the engines read it, 0 where there is none; vLLM knows 8k (8000) and 8K (8192)."""
+    found = re.fullmatch(r"([0-9][0-9_]*)([kKmM]?)", text)
+    return int(found[1]) * _UNITS[found[2]] if found else 0
 
 
 def _step(deployment: Deployment, kind: str, number: int, tokens: int, text: str, yields: float) -> Step:

@@ -57,9 +57,10 @@ class Finding:
 @functools.cache
 def all_rules() -> tuple[Rule, ...]:
     """Return every rule, in the order of the documentation."""
-    from launcher.catalogue import engine_rules, nccl_resource_rules, nccl_rules  # they import this module
+    # they import this module
+    from launcher.catalogue import engine_rules, nccl_measured_rules, nccl_resource_rules, nccl_rules
 
-    return (*nccl_rules.RULES, *nccl_resource_rules.RULES, *engine_rules.RULES)
+    return (*nccl_rules.RULES, *nccl_resource_rules.RULES, *nccl_measured_rules.RULES, *engine_rules.RULES)
 
 
 def check(deployment: Deployment) -> tuple[Finding, ...]:

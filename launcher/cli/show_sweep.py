@@ -32,11 +32,19 @@ def only_plan(line: CommandLine, points: Points, missing: str, sweep: Sweep | No
     plan(points, sweep)
     if missing:
         print(f"\nNothing was measured. Missing is {missing}. Next:")
-        words = [*line.names, *line.overrides]
-        words += [] if sweep else ["bench=allreduce"]
+        words = [] if sweep else ["bench=allreduce"]
         words += [] if points.candidates[0].deployment.target.kind != "render" else ["target=process"]
-        print(f"  launch {'-m' if line.multirun else 'bench'} {shlex.join(words)}")
+        print(f"  {command(line, *words)}")
     return 0
+
+
+def command(line: CommandLine, *more: str) -> str:
+    """Return the command that sweeps or measures what a command line says, and more overrides."""
+    words = ["-m", *(["up"] if line.names else [])] if line.multirun else ["bench"]
+    words += [*line.names, *line.overrides, *more]
+    words += [word for name, value in line.environment.items() for word in ("-e", f"{name}={value}")]
+    words += [word for folder in line.config_dirs for word in ("--config-dir", folder)]
+    return shlex.join(["launch", *words, *(word for rule in line.allow for word in ("--allow", rule))])
 
 
 def _plan_record(points: Points, missing: str, sweep: Sweep | None) -> dict[str, Any]:
@@ -68,12 +76,16 @@ def plan(points: Points, sweep: Sweep | None) -> None:
         return
     print(paint(f"sweep of {count} points", "bold"))
     width = max(len(c.point.label) for c in points.candidates)
+    notes: dict[str, list[str]] = {}
     for candidate in points.candidates:
         point = candidate.point
         same = f"  (also: {'; '.join(point.aliases)})" if point.aliases else ""
         print(f"  {point.digest}  {point.label:<{width}}{same}".rstrip())
         for note in point.notes:
-            print(f"      {paint('!', '!')} {note}")
+            notes.setdefault(note, []).append(point.label)
+    for note, labels in notes.items():
+        where = labels[0] if len(labels) == 1 else f"{len(labels)} points"
+        print(f"  {paint('!', '!')} {where}: {note}")
     for item in points.left_out:
         print(f"  {paint('left out', '!')}  {item.label}")
         for reason in item.reasons:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
+import shutil
 import signal
 import sys
 import time
@@ -110,7 +110,7 @@ def _sweep(line: CommandLine, points: Points, wanted: tuple[Step, ...]) -> Sweep
     return Sweep(
         name=deployment.name,
         id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{deployment.name}-{deployment.bench.kind}",
-        command=_command(line),
+        command=show_sweep.command(line),
         target=_target(deployment),
         axes=points.axes,
         workloads=tuple(step.workload for step in wanted),
@@ -125,12 +125,6 @@ def _target(deployment: Deployment) -> str:
     if deployment.target.kind in ("process", "local"):
         return "this machine"
     return ", ".join(deployment.target.hosts)
-
-
-def _command(line: CommandLine) -> str:
-    words = [*(["-m"] if line.multirun else ["bench"]), *line.names, *line.overrides]
-    words += [word for name, value in line.environment.items() for word in ("-e", f"{name}={value}")]
-    return shlex.join(["launch", *words, *(word for rule in line.allow for word in ("--allow", rule))])
 
 
 def _facts(deployment: Deployment) -> dict[str, Any]:
@@ -165,17 +159,32 @@ def _run(line: CommandLine, points: Points, sweep: Sweep) -> int:
         sweep, why = session.run(sweep, folder, measure, watcher)
     except KeyboardInterrupt:
         why = "interrupted"
-        print("launch: interrupted; what was measured is kept", file=sys.stderr)
+        kept = "what was measured is kept" if watcher.last else "nothing was measured yet"
+        print(f"launch: interrupted; {kept}", file=sys.stderr)
     finally:
         where.close()
         sweep = watcher.last or sweep
         judgement = judge(sweep)
         told = dataclasses.replace(sweep, facts={**sweep.facts, "ended": why or "stopped by an error"})
         paths = report.write(folder, told, judgement) if sweep.trials else []
+        _remember(sweep, points)
+        if not sweep.trials:  # nothing that anybody could look for
+            shutil.rmtree(folder, ignore_errors=True)
     show_sweep.end(line, sweep, judgement, why, paths)
     if why == "interrupted":
         return 130
-    return 1 if not any(t.readings for t in sweep.trials) else 0
+    return 0 if any(not reading.invalid for trial in sweep.trials for reading in trial.readings) else 1
+
+
+def _remember(sweep: Sweep, points: Points) -> None:
+    """Add what was measured to the memory that later plans warn from."""
+    from launcher.bench import memory
+    from launcher.catalogue import measured
+
+    deployments = {c.point.digest: c.deployment for c in points.candidates}
+    found = memory.rows(sweep, deployments, f"sweep {sweep.id}")
+    if found:
+        measured.add(found, Path(points.candidates[0].deployment.sweep.out).expanduser())
 
 
 def _interrupt(*_: object) -> None:

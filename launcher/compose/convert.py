@@ -94,7 +94,7 @@ def _required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _convert_map(full: str, value: object, problems: list[str], origin: Callable[[str], str]) -> dict[str, Any]:
-    convert = {"nccl": _nccl, "env": _text, "secrets.env": _source, "secrets.args": _source}.get(full, _arg)
+    convert = {"nccl": _nccl, "env": _text, "bench.log_patterns": _text, "secrets.env": _source, "secrets.args": _source}.get(full, _arg)
     result: dict[str, Any] = {}
     for raw_key, item in _mapping(value, "names and values").items():
         key = str(raw_key)

@@ -91,7 +91,7 @@ def expand(texts: Sequence[str]) -> Expansion:
     """Expand comma lists, ranges and choices.
 
     Raises:
-        ConfigError: an override does not fit the grammar, or a key is swept twice.
+        ConfigError: an override does not fit the grammar, a key is swept twice, or no values are named.
     """
     fixed: list[str] = []
     written: dict[str, list[tuple[str, str]]] = {}
@@ -102,7 +102,15 @@ def expand(texts: Sequence[str]) -> Expansion:
         key, element = override.key_or_group, override.get_key_element()
         if key in written:
             raise ConfigError(f"{key} is swept twice: give one list")
-        written[key] = [(f"{element}={value}", str(value)) for value in override.sweep_string_iterator()]
+        if key.startswith("secrets"):
+            raise ConfigError(f"{key}: a secret is no axis of a sweep: it changes no measurement")
+        try:
+            values = [str(value) for value in override.sweep_string_iterator()]
+        except HydraException:  # glob and interval, which name no values
+            values = []
+        if not values:
+            raise ConfigError(f"override {override.input_line!r} names no values to try: list them, as {key}=A,B")
+        written[key] = [(f"{element}={value}", value) for value in values]
     points = tuple(
         ((*fixed, *(word for word, _ in chosen)), {key: v for key, (_, v) in zip(written, chosen, strict=True)})
         for chosen in itertools.product(*written.values())

@@ -50,7 +50,14 @@ def build(composed: ComposedSweep, allow: Sequence[str], identity: Callable[[Dep
     Raises:
         ConfigError: the baseline is refused, or every point is.
     """
-    baseline = _candidate(composed.baseline, BASELINE, allow, identity, ())
+    try:
+        baseline = _candidate(composed.baseline, BASELINE, allow, identity, ())
+    except ConfigError as error:
+        if not composed.axes:
+            raise
+        raise ConfigError(
+            *(f"the baseline, without the swept keys: {problem}" for problem in error.problems)
+        ) from error
     usual = baseline.point.notes
     found = {baseline.point.digest: dataclasses.replace(baseline, point=dataclasses.replace(baseline.point, notes=()))}
     left_out: list[LeftOut] = []

@@ -372,7 +372,7 @@ def interpreter(folder: Path, text: str) -> str:
 def engine(python: str, name: str = "sglang", cwd: str = "", **env: str) -> list[Obstacle]:
     me = pwd.getpwuid(os.geteuid())
     wanted = {"python": python, "engine": name, "env": env, "working_directory": cwd}
-    return preflight._engine(wanted, me, preflight._environment(wanted, me))
+    return preflight._engine(wanted, me, preflight.environment(env, me))
 
 
 def packages(folder: Path) -> str:

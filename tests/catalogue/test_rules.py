@@ -92,6 +92,10 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
         ["nccl.nvls_enable=1", "nccl.cumem_enable=0"],
         ["nccl.nvls_enable=0", "nccl.cumem_enable=0"],
     ),
+    "nccl-measured-slower": (
+        ["+hw=h200x2", "engine.tensor_parallel=2", "nccl=pcie_ll_ring", "nccl.p2p_disable=1"],
+        [PCIE, "engine.tensor_parallel=2", "nccl=pcie_ll_ring", "nccl.p2p_disable=1"],
+    ),
     "engine-forces": (["env.CUDA_DEVICE_MAX_CONNECTIONS=1"], ["env.CUDA_DEVICE_MAX_CONNECTIONS=8"]),
     "sglang-symmetric-memory": ([SYMMETRIC, "nccl.cumem_enable=0"], [SYMMETRIC, "nccl.cumem_enable=1"]),
     "sglang-deterministic": ([DETERMINISTIC, "nccl.algo=Ring"], [DETERMINISTIC, "nccl.proto=Simple"]),

@@ -52,18 +52,6 @@ def test_the_first_command_renders(folder: Path, capsys: pytest.CaptureFixture[s
     assert (release / f"{release.name}.env").stat().st_mode & 0o077 == 0
 
 
-def test_the_second_command_renders_both_points(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-m", "nccl.algo=Ring,Tree"]) == 0
-    assert "2 points" in capsys.readouterr().out
-    texts = {p.read_text() for p in folder.glob("rendered/*/*/*.env")}
-    assert sorted("NCCL_ALGO='Ring,Tree;allreduce:Tree'" in text for text in texts) == [False, True]
-
-
-def test_equal_points_are_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "nccl.buffsize=16MiB,16777216", "-m", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 1
-
-
 ORDERS = [
     ["plan", "+hw=rtx6000x8", "--json", "nccl.algo=PAT"],
     ["--json", "plan", "nccl.algo=PAT", "+hw=rtx6000x8"],
@@ -117,7 +105,6 @@ WRONG = {
     "no host": (["up", "target=ssh"], "target.hosts is empty"),
     "host twice": (["up", "target=ssh", "target.hosts=[a,a]"], "more than once"),
     "status without host": (["status"], "no host is named"),
-    "sweep on a host": (["-m", "nccl.algo=Ring,Tree", "target=local"], "not there yet"),
     "drift without host": (["drift"], "no host is named"),
     "fix of another verb": (["plan", "--fix"], "--fix goes with drift"),
     "page of another verb": (["drift", "--html", "x"], "--html goes with status"),

@@ -13,7 +13,7 @@ from launcher.catalogue import nccl
 from launcher.errors import RenderError
 from launcher.paths import data_dir
 from launcher.render import render
-from launcher.schema import Engine, Hardware, Model, Speculation, Target
+from launcher.schema import Bench, Engine, Hardware, Model, Speculation, Target
 from tests.composing import compose
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 CONF = data_dir("conf")
 FILES = sorted(CONF.glob("*/*.yaml"))
-CLASSES: dict[str, type] = {"hw": Hardware, "model": Model, "spec": Speculation, "engine": Engine, "target": Target}
+CLASSES: dict[str, type] = {
+    "hw": Hardware, "model": Model, "spec": Speculation, "engine": Engine, "target": Target, "bench": Bench,
+}  # fmt: skip
 #: Groups whose figures need a source.
 SOURCED = ("hw", "nccl", "model", "spec")
 ENGINES = ("sglang", "vllm")
@@ -136,14 +138,14 @@ def test_degrees_divide_the_heads(name: str) -> None:
     assert model.attention_heads % model.kv_heads == 0
 
 
-# layers, hidden size, attention heads, key-value heads kept, degree, all-reduces a pass
+# layers, hidden size, attention heads, key-value heads kept, degree, all-reduces a pass, entries of the output layer
 SHAPES = {
-    "kimi_k2_5_int4": (61, 7168, 64, 1, 8, 122),
-    "deepseek_v3": (61, 7168, 128, 1, 8, 122),
-    "qwen3_235b_a22b": (94, 4096, 64, 4, 8, 188),
-    "llama3_3_70b": (80, 8192, 64, 8, 8, 160),
-    "gpt_oss_120b": (36, 2880, 64, 8, 2, 72),
-    "tiny": (2, 128, 4, 2, 1, 4),
+    "kimi_k2_5_int4": (61, 7168, 64, 1, 8, 122, 163840),
+    "deepseek_v3": (61, 7168, 128, 1, 8, 122, 129280),
+    "qwen3_235b_a22b": (94, 4096, 64, 4, 8, 188, 151936),
+    "llama3_3_70b": (80, 8192, 64, 8, 8, 160, 128256),
+    "gpt_oss_120b": (36, 2880, 64, 8, 2, 72, 201088),
+    "tiny": (2, 128, 4, 2, 1, 4, 512),
 }
 
 
@@ -152,7 +154,8 @@ def test_shapes_of_the_models() -> None:
     for name in options("model"):
         m = chosen("model", name).model
         total = m.layers * m.allreduces_per_layer
-        found[name] = (m.layers, m.hidden_size, m.attention_heads, m.kv_heads, m.tensor_parallel, total)
+        heads = m.attention_heads, m.kv_heads
+        found[name] = (m.layers, m.hidden_size, *heads, m.tensor_parallel, total, m.vocab_size)
     assert found == SHAPES
 
 

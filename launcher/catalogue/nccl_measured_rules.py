@@ -1,0 +1,103 @@
+"""The rule that remembers: a set of NCCL variables that was measured on equal hardware, slower than the default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launcher.catalogue import measured, nccl_sets
+from launcher.catalogue.nccl_rules import MIB
+from launcher.catalogue.rules import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from launcher.catalogue.measured import Comparison, Measured
+    from launcher.schema import Deployment
+
+#: From here on a set is called slower, and a ratio told with one digit.
+_SLOWER, _COARSE = 1.1, 1.5
+#: Tokens of a piece of prompt, and bytes of an activation (bf16).
+_PREFILL, _WIDTH = 2048, 2
+
+
+def slower(d: Deployment, rows: Iterable[Measured]) -> Iterator[str]:
+    """Yield a text when the deployment's set was measured and is clearly slower somewhere."""
+    found = measured.compare(d, rows, _sizes(d))
+    bad = [c for c in found if c.clear and c.ratio >= _SLOWER]
+    if not bad:
+        return
+    first = max(bad, key=lambda c: c.ratio)
+    alike = [c for c in bad if _times(c) == _times(first)]
+    sizes = " and ".join(dict.fromkeys(_size(c.row.bytes) for c in alike))
+    rest = _rest([c for c in found if c not in alike])
+    yield (
+        f"{' '.join(map(_key, first.row.set.split()))}: measured {_times(first)} slower than NCCL's default"
+        f" at {_names(alike)} sizes ({sizes} all-reduce, {_place(d, first.row)}){rest}"
+        f"{_lacking(first)}."
+    )
+
+
+def _sizes(d: Deployment) -> list[tuple[str, int]]:
+    """Return what this deployment's all-reduces carry: name of the workload and bytes."""
+    verify = d.spec.draft_tokens if d.spec.method != "off" else 0
+    tokens = {"decode": 1, "verify": verify if verify > 1 else 0, "prefill": _PREFILL}
+    return [(name, n * d.model.hidden_size * _WIDTH) for name, n in tokens.items() if n and d.model.hidden_size]
+
+
+def _rest(found: Sequence[Comparison]) -> str:
+    """Return the other sizes, those with the same ratio together."""
+    groups: dict[tuple[str, str], list[Comparison]] = {}
+    for c in found:
+        noise = " (within the noise)" if c.ratio >= _SLOWER and not c.clear else ""
+        groups.setdefault((_times(c), noise), []).append(c)
+    return "".join(f"; {times} at {_names(group)} sizes{noise}" for (times, noise), group in groups.items())
+
+
+def _lacking(c: Comparison) -> str:
+    keys = ", ".join(_key(pair).partition("=")[0] for pair in c.unmeasured)
+    return f". Not measured beside it: {keys}" if keys else ""
+
+
+def _times(c: Comparison) -> str:
+    return f"{c.ratio:.2f} x" if c.ratio < _COARSE else f"{c.ratio:.1f} x"
+
+
+def _names(found: Sequence[Comparison]) -> str:
+    return " and ".join(c.workload for c in found)
+
+
+def _key(pair: str) -> str:
+    name, _, value = pair.partition("=")
+    return f"nccl.{name.lower()}={value}"
+
+
+def _size(count: int) -> str:
+    return f"{count / MIB:.0f} MiB" if count >= MIB else f"{count / 1024:.0f} KiB"
+
+
+def _place(d: Deployment, row: Measured) -> str:
+    """Return where and when a row was measured."""
+    links = {"nvlink": "over NVLink", "pcie": "with P2P over PCIe"}
+    link = links[row.interconnect] if row.p2p == "on" else "without P2P"
+    wanted = d.engine.nccl_version
+    other = f", not {wanted}" if wanted and wanted != row.nccl_version else ""
+    return f"{row.gpus} x {row.gpu} {link}, NCCL {row.nccl_version}{other}, {row.date}"
+
+
+def _remembered(d: Deployment) -> Iterator[str]:
+    # Most deployments set nothing: they need not read the files.
+    if nccl_sets.given(d):
+        yield from slower(d, (*measured.shipped(), *measured.own(Path(d.sweep.out).expanduser())))
+
+
+RULES = (
+    Rule(
+        "nccl-measured-slower",
+        "warn",
+        "On equal hardware this set was measured beside NCCL's own choice, and lost. The ranking of settings flips with"
+        " the size of the message: what serves decode may ruin prefill.",
+        "launcher/catalogue/allreduce.csv: medians of CUDA graph replays, own runs; measured.csv of your own sweeps",
+        _remembered,
+    ),
+)

@@ -1,0 +1,319 @@
+"""`-m` and `bench`: what is planned and refused, and sweeps of real ranks without GPUs, from command to report."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.cli import main
+from tests.agent import gloo
+
+fleet = pytest.mark.fleet
+
+ALGORITHMS = "nccl.algo=Ring,Tree"
+#: Two ranks of a model with messages of a few bytes.
+TINY = ("model=tiny", "engine.tensor_parallel=2", "bench=allreduce", "bench.batches=[1,8]", "bench.prefill_tokens=[64]")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def planned(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """Return the record of a plan; nothing is written for it."""
+    assert main([*words, "--json"]) == 0
+    assert list(Path.cwd().iterdir()) == []
+    record: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return record
+
+
+def labels(record: dict[str, Any]) -> list[str]:
+    return [point["label"] for point in record["points"]]
+
+
+# --- plans
+
+
+def test_the_second_command_says_what_is_missing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", ALGORITHMS]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("sweep of 3 points\n")
+    assert [line.split()[1] for line in out.splitlines()[1:4]] == ["baseline", "nccl.algo=Ring", "nccl.algo=Tree"]
+    assert "nccl.algo=Tree is rendered as NCCL_ALGO=Ring,Tree;allreduce:Tree. [nccl-bare-tree]" in out
+    assert "Nothing was measured. Missing is what to measure: bench=allreduce" in out
+    assert list(folder.iterdir()) == []
+
+
+CHAIN = ("-m", ALGORITHMS, "model=tiny", "engine.tensor_parallel=2", "-e", "ODD=a b", "--allow", "nccl-bare-tree")
+
+
+def test_the_next_command_is_the_whole_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = folder / "own"
+    (own / "deployment").mkdir(parents=True)
+    (own / "deployment/mine.yaml").write_text("# @package _global_\nmodel:\n  layers: 3\n")
+    assert main(["up", "mine", *CHAIN, "--config-dir", str(own)]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    words = shlex.split(line)
+    assert words[0] == "launch"
+    assert main(["plan", *(word for word in words[1:] if word != "up")]) == 0
+    out = capsys.readouterr().out
+    assert "6 all-reduces" in out  # three layers
+    assert "Missing" not in out
+
+
+def test_what_would_be_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", ALGORITHMS, *TINY]) == 0
+    out = capsys.readouterr().out
+    assert "decode-8       decode, batch 8: 4 all-reduces of 2 KiB" in out
+    assert "Missing is where: target=process (here), or target=ssh" in out
+    assert out.splitlines()[-1].endswith(" target=process")
+    assert main(["plan", "-m", ALGORITHMS, *TINY, "target=process"]) == 0
+    out = capsys.readouterr().out
+    assert "fresh starts at least" in out
+    assert "Missing" not in out
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_the_record_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    record = planned(capsys, "-m", ALGORITHMS, *TINY)
+    assert record["axes"] == {"nccl.algo": ["Ring", "Tree"]}
+    assert labels(record) == ["baseline", "nccl.algo=Ring", "nccl.algo=Tree"]
+    assert [point["env"].get("NCCL_ALGO") for point in record["points"]] == [None, "Ring", "Ring,Tree;allreduce:Tree"]
+    assert [workload["name"] for workload in record["workloads"]] == ["decode-1", "decode-8", "prefill-64"]
+    assert (record["exit_code"], record["left_out"]) == (0, [])
+    assert record["missing"].startswith("where: ")
+
+
+def test_a_deployment_is_named_behind_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    record = planned(capsys, "up", "reference", "-m", "nccl.proto=LL,Simple")
+    assert "--speculative-algorithm" in record["points"][0]["argv"]
+
+
+# --- points
+
+PROTO = "nccl.proto=LL,Simple"
+POINTS: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "product": (
+        ("nccl.algo=Ring,PAT", PROTO),
+        ["nccl.algo=Ring nccl.proto=LL", "nccl.algo=Ring nccl.proto=Simple",
+         "nccl.algo=PAT nccl.proto=LL", "nccl.algo=PAT nccl.proto=Simple"],
+    ),
+    "range": (("nccl.min_nchannels=range(1,4)",), [f"nccl.min_nchannels={number}" for number in (1, 2, 3)]),
+    "choice": (("nccl.proto=choice(LL,Simple)",), ["nccl.proto=LL", "nccl.proto=Simple"]),
+    "sets": (("+nccl=default,pcie_ll_ring",), ["nccl=pcie_ll_ring"]),
+    "a list that is one value": (("nccl.algo='Ring,Tree',PAT",), ["nccl.algo='Ring,Tree'", "nccl.algo=PAT"]),
+    "twice the same": (("nccl.proto=LL,LL",), ["nccl.proto=LL"]),
+    "equal ones": (("nccl.buffsize=16MiB,16777216",), ["nccl.buffsize=16MiB"]),
+    "environment": (("env.MY_OWN=a,b",), ["env.MY_OWN=a", "env.MY_OWN=b"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "expected"), POINTS.values(), ids=POINTS.keys())
+def test_points(words: tuple[str, ...], expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert labels(planned(capsys, "-m", *words)) == ["baseline", *expected]
+
+
+def test_equal_points_are_one(capsys: pytest.CaptureFixture[str]) -> None:
+    record = planned(capsys, "-m", "nccl.buffsize=16MiB,16777216")
+    assert record["points"][1]["aliases"] == ["nccl.buffsize=16777216"]
+    # What changes no measurement is no point of one.
+    record = planned(capsys, "-m", "engine.args.seed=1,2", *TINY)
+    assert [point["aliases"] for point in record["points"]] == [["engine.args.seed=1", "engine.args.seed=2"]]
+    assert len(planned(capsys, "-m", "engine.args.seed=1,2")["points"]) == 3
+
+
+def test_a_point_that_is_the_baseline_is_not_measured_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", "nccl.proto=LL,Simple", "-e", "NCCL_PROTO=LL", *TINY]) in (0, 2)
+    capsys.readouterr()
+    record = planned(capsys, "-m", "bench.deadline=60,30", *TINY)
+    assert labels(record)[0] == "baseline"
+    assert record["points"][0]["aliases"] == ["bench.deadline=60"]
+
+
+def test_refused_points_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("-m", "nccl.min_nchannels=2,32", "nccl.max_nchannels=4")
+    record = planned(capsys, *words)
+    assert labels(record) == ["baseline", "nccl.min_nchannels=2"]
+    (out,) = record["left_out"]
+    assert out["label"] == "nccl.min_nchannels=32"
+    assert "[nccl-min-above-max-channels]" in out["reasons"][0]
+    assert main(list(words)) == 0
+    assert "left out  nccl.min_nchannels=32\n      nccl.min_nchannels=32 is above" in capsys.readouterr().out
+    record = planned(capsys, *words, "--allow", "nccl-min-above-max-channels")
+    assert labels(record) == ["baseline", "nccl.min_nchannels=2", "nccl.min_nchannels=32"]
+    assert "[nccl-min-above-max-channels]" in record["points"][2]["notes"][0]
+
+
+# --- refusals
+
+BASELINE = "the baseline, without the swept keys: "
+WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "all refused": (
+        ("-m", "nccl.min_nchannels=16,32", "nccl.max_nchannels=4"),
+        ["point 'nccl.min_nchannels=16': ", "point 'nccl.min_nchannels=32': ", "[nccl-min-above-max-channels]"],
+    ),
+    "a typo": (("-m", "nccl.algo=Ring,Tre"), ["point 'nccl.algo=Tre': ", "did you mean 'Tree'?"]),
+    "a typo in an option": (("-m", "+nccl=pcie_ll_rng,default"), ["point 'nccl=pcie_ll_rng': ", "pcie_ll_ring"]),
+    "a typo in the key": (("-m", "ncl.algo=Ring,Tree"), ["point 'ncl.algo=Ring': ", "'ncl'"]),
+    "a typo in the baseline": (("-m", ALGORITHMS, "nccl.prto=LL"), [BASELINE, "nccl.prto"]),
+    "a baseline that nobody wants": (
+        ("-m", "model=tiny", "engine.tensor_parallel=2,4", "bench=allreduce"),
+        [BASELINE + "engine.tensor_parallel=1"],
+    ),
+    "no list": (("-m", "nccl.algo=Ring"), ["-m without a list of values"]),
+    "nothing": (("-m",), ["-m without a list of values"]),
+    "an empty range": (("-m", "nccl.min_nchannels=range(1,1)"), ["names no values to try"]),
+    "an interval": (("-m", "sweep.effect=interval(0,1)"), ["names no values to try"]),
+    "a pattern": (("-m", "nccl=glob(*)"), ["names no values to try"]),
+    "two lists": (("-m", ALGORITHMS, "nccl.algo=PAT,NVLS"), ["nccl.algo is swept twice"]),
+    "a list and a value": (("-m", ALGORITHMS, "nccl.algo=PAT"), ["contradicts 'nccl.algo=PAT'"]),
+    "a secret": (("-m", "secrets.env.HF_TOKEN=hf_REAL,hf_OTHER"), ["secrets.env.HF_TOKEN: a secret is no axis"]),
+    "other messages": (
+        ("-m", "bench.batches=[1],[2]", "model=tiny", "engine.tensor_parallel=2", "bench=allreduce"),
+        ["point 'bench.batches=[1]' has messages of other sizes than the baseline"],
+    ),
+    "several deployments": (("up", "reference", "other", "-m", ALGORITHMS), ["takes one deployment"]),
+    "other verbs": (("render", "-m", ALGORITHMS), ["-m does not go with render"]),
+    "run": (("run", "-m", ALGORITHMS), ["-m does not go with run"]),
+    "a list for bench": (("bench", ALGORITHMS, *TINY), ["bench takes one configuration; for several: launch -m"]),
+    "-m for bench": (("bench", "-m", ALGORITHMS, *TINY), ["-m does not go with bench"]),
+    "nothing to measure": (("bench",), ["add bench=allreduce"]),
+    "one GPU": (("bench", "model=tiny", "bench=allreduce", "target=process"), ["one GPU talks to nobody"]),
+    "several hosts": (
+        ("bench", *TINY, "target=ssh", "target.hosts=[127.0.0.1,127.0.0.2]"),
+        ["a measurement takes one host"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "parts"), WRONG.values(), ids=WRONG.keys())
+def test_refused(words: tuple[str, ...], parts: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(list(words)) == 2
+    said = capsys.readouterr().err
+    assert [part for part in parts if part not in said] == []
+    assert "hf_REAL" not in said
+    assert list(folder.iterdir()) == []
+
+
+def test_what_cannot_be_measured_leaves_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gloo_without_torch = ("bench", *TINY, "target=process", "bench.backend=gloo", "engine.python=/none/python")
+    assert main(list(gloo_without_torch)) == 1
+    assert "/none/python cannot be started: it is not there; set engine.python=PATH" in capsys.readouterr().err
+    assert [path for path in folder.rglob("*") if path.name != "results"] == []
+
+
+# --- with real ranks
+
+
+def words(*more: str) -> list[str]:
+    """Return overrides for two ranks of gloo, some 2 s a start."""
+    own = ("bench.backend=gloo", "target=process", "bench.seconds=0.01", f"engine.python={gloo.PYTHON}")
+    return [*TINY, *own, "-e", f"PYTHONPATH={gloo.site()}", "-e", "OMP_NUM_THREADS=1", *more]
+
+
+def launch(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "launcher", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "NCCL_ALGO": "Tree"},
+    )
+
+
+def trials(folder: Path) -> list[dict[str, Any]]:
+    """Return what the journal of the only sweep has; nothing before there is one."""
+    found = [path.read_text() for path in folder.glob("results/*/journal.jsonl")]
+    return [json.loads(line) for text in found for line in text.splitlines()]
+
+
+@fleet
+def test_a_sweep_from_the_command_to_the_report(folder: Path) -> None:
+    once = ("sweep.repeats=1", "sweep.max_repeats=1", "sweep.baseline_every=2")
+    with launch("-m", "nccl.algo=Ring,PAT", *words(*once)) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, "Traceback" in err) == (0, False), err
+    assert "sweep of 3 points" in out
+    assert [line.split()[0] for line in err.splitlines()] == ["1/4", "2/4", "3/4", "4/4"]
+    ran = trials(folder)
+    assert [trial["order"] for trial in ran] == [1, 2, 3, 4]
+    assert ran[0]["point"] == ran[-1]["point"]
+    assert len({trial["point"] for trial in ran}) == 3
+    for trial in ran:
+        assert trial["failure"] == ""
+        assert [(r["workload"], r["invalid"]) for r in trial["readings"]] == [
+            ("decode-1", []), ("decode-8", []), ("prefill-64", []),
+        ]  # fmt: skip
+    (report,) = folder.glob("results/*/report.html")
+    assert f"report: {report.relative_to(folder)}" in out
+    assert "nccl.algo=PAT" in report.read_text()
+    assert "Ended: " in out
+
+
+@fleet
+def test_one_configuration(folder: Path) -> None:
+    with launch("bench", *words("--json")) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    record = json.loads(out)
+    assert [json.loads(line)["trial"] for line in err.splitlines()] == [1]
+    (trial,) = record["trials"]
+    assert [reading["workload"] for reading in trial["readings"]] == ["decode-1", "decode-8", "prefill-64"]
+    assert all(Path(path).is_file() for path in record["files"])
+    assert [trial["order"] for trial in trials(folder)] == [1]
+
+
+@fleet
+def test_wrong_sums_are_no_success(folder: Path, tmp_path: Path) -> None:
+    code = "import torch.distributed as dist\nright = dist.all_reduce\n"
+    code += (
+        "def all_reduce(tensor, *a, **k):\n    right(tensor, *a, **k)\n    tensor += 1\ndist.all_reduce = all_reduce\n"
+    )
+    site = gloo.custom(tmp_path / "site", code)
+    path = [f"PYTHONPATH={site}:{gloo.site()}" if w.startswith("PYTHONPATH=") else w for w in words()]
+    with launch("bench", *path) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert "INVALID: 256 numbers of the all_reduce of 256 bytes are wrong" in out.replace("512 numbers", "256 numbers")
+
+
+@fleet
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_what_was_measured_before_an_interrupt_is_kept(number: signal.Signals, folder: Path) -> None:
+    with launch("-m", ALGORITHMS, *words()) as process:
+        gloo.wait(lambda: trials(folder), 60)
+        gloo.wait(lambda: len(gloo.ranks(process.pid)) == 2)
+        pids = list(gloo.ranks(process.pid).values())
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, "Traceback" in err) == (130, False), err
+    assert "launch: interrupted; what was measured is kept" in err
+    assert gloo.alive(pids) == []
+    assert "Ended: interrupted." in out
+    assert len(trials(folder)) >= 1
+    (report,) = folder.glob("results/*/report.html")
+    assert "baseline" in report.read_text()
+
+
+@fleet
+def test_an_interrupt_before_anything_was_measured(folder: Path) -> None:
+    with launch("-m", ALGORITHMS, *words()) as process:
+        gloo.wait(lambda: len(gloo.ranks(process.pid)) == 2)
+        pids = list(gloo.ranks(process.pid).values())
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, "Traceback" in err) == (130, False), err
+    assert "launch: interrupted; nothing was measured yet" in err
+    assert gloo.alive(pids) == []
+    assert list(folder.glob("results/*")) == []
