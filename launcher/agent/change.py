@@ -42,11 +42,27 @@ def begin(request: Mapping[str, Any], program: str, emit: Emit) -> Dict[str, Any
     Returns:
         An answer of `transaction.run`, or ``outcome`` ``waits`` with the ``phase``.
     """
-    place, unit = _place(request["id"]), unit_of(request["id"])
     files.folder(FOLDER, 0o700, "root")
     if request["break_lease"] and _break(emit):
         # The plan was made of a state in the middle, which is not there any more.
         request = dict(request, seen={}, restart=True)
+    spawn(request, program, "change")
+    return follow(request["id"], unit_of(request["id"]), 0, emit)
+
+
+def spawn(request: Mapping[str, Any], program: str, verb: str) -> None:
+    """Start a unit of its own that carries a request out, and puts back what was there before however it ends.
+
+    Args:
+        request: with ``id``, ``needs`` (``name``), ``why`` and ``limit`` (seconds, after which systemd ends it).
+        program: text of this agent.
+        verb: of this agent's command line, called with the folder of the request.
+
+    Raises:
+        SystemdError: the unit cannot be started.
+    """
+    place, unit = place_of(request["id"]), unit_of(request["id"])
+    files.folder(FOLDER, 0o700, "root")
     _clean()
     os.mkdir(place, 0o700)
     for name, text in (("agent.py", program), ("request.json", json.dumps(request)), ("events", "")):
@@ -64,11 +80,10 @@ def begin(request: Mapping[str, Any], program: str, emit: Emit) -> Dict[str, Any
     words = [word for key, value in settings.items() for word in ("-p", f"{key}={value}")]
     description = f"--description=launch: {request['why']} {request['needs']['name']}"
     try:
-        systemd.command([*_RUN, f"--unit={unit}", description, *words, *run, "change", place])
+        systemd.command([*_RUN, f"--unit={unit}", description, *words, *run, verb, place])
     except systemd.SystemdError:
         shutil.rmtree(place)  # there are secrets in it
         raise
-    return follow(request["id"], unit, 0, emit)
 
 
 def unit_of(id_: str) -> str:
@@ -94,11 +109,12 @@ def _break(emit: Emit) -> bool:
 def _clean() -> None:
     """Remove what changes that are over have left, as soon as nobody can still be coming for their answer."""
     for id_ in os.listdir(FOLDER):
-        if time.time() - os.stat(_place(id_)).st_mtime > _ASKED_SECONDS and not _lives(unit_of(id_)):
-            shutil.rmtree(_place(id_), ignore_errors=True)
+        if time.time() - os.stat(place_of(id_)).st_mtime > _ASKED_SECONDS and not lives(unit_of(id_)):
+            shutil.rmtree(place_of(id_), ignore_errors=True)
 
 
-def _place(id_: str) -> str:
+def place_of(id_: str) -> str:
+    """Return the folder through which a change and its client talk."""
     return f"{FOLDER}/{id_}"
 
 
@@ -112,11 +128,11 @@ def go_on(id_: str, word: str, why: str, emit: Emit) -> Dict[str, Any]:
         why: reason to revert.
         emit: called with lines of progress.
     """
-    place, unit = _place(id_), unit_of(id_)
+    place, unit = place_of(id_), unit_of(id_)
     if not os.path.isdir(place):
         message = "there is no such change on this host any more; launch status shows what serves"
         return {"outcome": "failed", "message": message, "evidence": []}
-    lines = _lines(place)
+    lines = lines_of(place)
     phase = lines[-1].get("waits", "") if lines else ""
     if lines and "answer" in lines[-1]:
         return dict(lines[-1]["answer"], id=id_)  # it is over; nobody heard
@@ -159,9 +175,9 @@ def follow(id_: str, unit: str, seen: int, emit: Emit, *, through: bool = False)
         emit: called with lines of progress.
         through: to its end, past its waits: somebody else says the word.
     """
-    place, deadline = _place(id_), time.monotonic() + _BEGIN
+    place, deadline = place_of(id_), time.monotonic() + _BEGIN
     while True:
-        lines = _lines(place)
+        lines = lines_of(place)
         for event in lines[seen:]:
             if "answer" in event:
                 return dict(event["answer"], id=id_)
@@ -169,23 +185,26 @@ def follow(id_: str, unit: str, seen: int, emit: Emit, *, through: bool = False)
                 return {"outcome": "waits", "phase": event["waits"], "id": id_, "message": "", "evidence": []}
             emit(event.get("event") or f"waits for its client after the phase {event['waits']!r}")
         seen = max(seen, len(lines))
-        if time.monotonic() > deadline and not _lives(unit):
+        if time.monotonic() > deadline and not lives(unit):
             return {"outcome": "failed", "message": "the change ended without an answer", "evidence": [], "id": id_}
-        if _lives_cheaply(place):
+        if lives_cheaply(place):
             deadline = time.monotonic() + _BEGIN
         time.sleep(0.05)
 
 
-def _lives(unit: str) -> bool:
+def lives(unit: str) -> bool:
+    """Return whether a unit runs."""
     return systemd.properties(unit)["ActiveState"] not in ("inactive", "failed")
 
 
-def _lives_cheaply(place: str) -> bool:
+def lives_cheaply(place: str) -> bool:
+    """Return whether the process of a change runs; without asking systemd."""
     pid = (read_bytes(f"{place}/pid") or b"").decode("ascii", "replace")
     return pid.isdigit() and os.path.exists(f"/proc/{pid}")
 
 
-def _lines(place: str) -> List[Event]:
+def lines_of(place: str) -> List[Event]:
+    """Return what a change has told so far."""
     whole = (read_bytes(f"{place}/events") or b"").rpartition(b"\n")[0]
     return [json.loads(line) for line in whole.splitlines()]
 
@@ -195,7 +214,7 @@ def change(place: str) -> int:
     request = json.loads(read_bytes(f"{place}/request.json") or b"{}")
     os.unlink(f"{place}/request.json")  # there are secrets in it
     _write(f"{place}/pid", str(os.getpid()))
-    tell = _teller(place)
+    tell = teller(place)
 
     def barrier(phase: str) -> None:
         if phase in request["waits"]:
@@ -207,7 +226,9 @@ def change(place: str) -> int:
     return 0
 
 
-def _teller(place: str) -> Callable[[Event], None]:
+def teller(place: str) -> Callable[[Event], None]:
+    """Return what writes an event for whoever follows."""
+
     def tell(event: Event) -> None:
         with open(f"{place}/events", "a", encoding="utf-8") as stream:
             stream.write(json.dumps(event) + "\n")
@@ -258,7 +279,7 @@ def _to_journal(request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
 def recover(name: str, id_: str) -> int:
     """Put back what was there before a change that ended without doing so: killed, or out of time."""
     if marker.read(name) is None:
-        _nothing_done(_place(id_))
+        _nothing_done(place_of(id_))
         return 0
     try:
         with lease.lease("the host itself", name, "recovery", _BREAK_SECONDS):
@@ -269,18 +290,18 @@ def recover(name: str, id_: str) -> int:
 
 def _nothing_done(place: str) -> None:
     """Tell whoever follows a change that was ended before it replaced anything."""
-    lines = _lines(place)
+    lines = lines_of(place)
     if os.path.isdir(place) and not any("answer" in e or e.get("event") == transaction.SWITCHING for e in lines):
         message = "the change was ended from outside before anything was replaced"
-        _teller(place)({"answer": {"outcome": "refused", "message": message, "evidence": []}})
+        teller(place)({"answer": {"outcome": "refused", "message": message, "evidence": []}})
 
 
 def _recover(name: str, id_: str) -> int:
     before = marker.read(name)
     if before is None:
         return 0
-    place = _place(id_)
-    tell: Callable[[Event], None] = _teller(place) if os.path.isdir(place) else lambda _: None
+    place = place_of(id_)
+    tell: Callable[[Event], None] = teller(place) if os.path.isdir(place) else lambda _: None
     tell({"event": "the change was ended from outside; putting back what was there before"})
     back = marker.put_back(before, lambda text: tell({"event": text}))
     say_of(record.unit_of(name), f"a change was ended from outside: {back['outcome']}; {back['serves']}", level=4)
@@ -308,7 +329,7 @@ def under_way() -> Optional[Dict[str, Any]]:
     if held is None:
         return None
     for id_ in sorted(os.listdir(FOLDER)) if os.path.isdir(FOLDER) else []:
-        if (read_bytes(f"{_place(id_)}/pid") or b"").decode() == str(held["pid"]):
-            events = [e.get("event") or f"waits: {e.get('waits', '')}" for e in _lines(_place(id_))]
+        if (read_bytes(f"{place_of(id_)}/pid") or b"").decode() == str(held["pid"]):
+            events = [e.get("event") or f"waits: {e.get('waits', '')}" for e in lines_of(place_of(id_))]
             return {**held, "id": id_, "doing": events[-1] if events else ""}
     return {**held, "id": "", "doing": ""}

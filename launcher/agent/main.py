@@ -9,7 +9,7 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, List
 
-from . import change, past
+from . import change, past, session
 from .bench import bench
 from .check import check
 from .fix import fix
@@ -69,6 +69,8 @@ _VERBS: Dict[str, Callable[[Dict[str, Any], str, Callable[[str], None]], Dict[st
     "fix": lambda request, _, emit: fix(request, emit),
     "history": lambda request, _, __: past.history(request["name"]),
     "rollback": past.rollback,
+    "session": session.begin,
+    "session-ask": lambda request, _, emit: session.ask(request["id"], request["number"], request["order"], emit),
     "uninstall": lambda request, _, emit: uninstall(request, emit),
 }
 
@@ -95,12 +97,14 @@ def main(argv: List[str]) -> int:
         return watch()
     if len(argv) == 2 and argv[0] == "change":
         return change.change(argv[1])
+    if len(argv) == 2 and argv[0] == "session":
+        return session.session(argv[1])
     if len(argv) == 3 and argv[0] == "recover":
         return change.recover(argv[1], argv[2])
     if argv == ["recover"]:
         return change.recover_all()
     sys.stderr.write(
         "usage: agent.py guard MANIFEST -- COMMAND... | wait MANIFEST --pid PID --deadline SECONDS | account MANIFEST"
-        " | drift | change FOLDER | recover [NAME ID]\n"
+        " | drift | change FOLDER | session FOLDER | recover [NAME ID]\n"
     )
     return 2

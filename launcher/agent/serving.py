@@ -34,17 +34,23 @@ def enable(unit: str) -> None:
     systemd.systemctl("enable", "launch.target", TIMER, RECOVER, unit)
 
 
-def load(request: Mapping[str, Any]) -> None:
+def load(request: Mapping[str, Any], *, lasting: bool = True) -> None:
     """Make the manager load the unit, and read back that it loaded this one.
+
+    Args:
+        request: ``unit``, ``files`` and ``commands`` of a release.
+        lasting: whether it shall start at boot, and the host check it by its timer.
 
     Raises:
         ChangeError: it is not loaded, or something else overrides it.
         SystemdError: systemctl refuses.
     """
     unit = request["unit"]
-    enable(unit)
+    if lasting:
+        enable(unit)
     systemd.systemctl("daemon-reload")
-    systemd.systemctl("start", "--no-block", TIMER)
+    if lasting:
+        systemd.systemctl("start", "--no-block", TIMER)
     loaded = systemd.properties(unit)
     path = request["files"][-1]["path"]
     if loaded["LoadState"] != "loaded":

@@ -72,8 +72,8 @@ def _refused(message: str, evidence: "Optional[List[str]]" = None, *, outcome: s
 
 
 def _run(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, Any]:
-    unfinished = _unfinished(request["needs"]["name"], emit)
-    lacking = unfinished or _stale(request) or problems(request["needs"], request["unit"]) or _preflight(request, emit)
+    left = unfinished(request["needs"]["name"], emit)
+    lacking = left or _stale(request) or problems(request["needs"], request["unit"]) or before_stopping(request, emit)
     if lacking:
         return _refused("the host is not ready", lacking)
     before = marker.capture(request)
@@ -104,7 +104,7 @@ def _run(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, 
     return {"outcome": "done", "message": "", "evidence": [], "proof": proof, "generation": number}
 
 
-def _unfinished(name: str, emit: Emit) -> List[str]:
+def unfinished(name: str, emit: Emit) -> List[str]:
     """Put back what a change before this one has left half-way; return why that cannot be done."""
     before = marker.read(name)
     if before is None:
@@ -122,7 +122,7 @@ def _stale(request: Mapping[str, Any]) -> List[str]:
     return ["the host was changed since the plan was made; plan again: launch plan"]
 
 
-def _preflight(request: Mapping[str, Any], emit: Emit) -> List[str]:
+def before_stopping(request: Mapping[str, Any], emit: Emit) -> List[str]:
     """Return what would keep the new server from coming up, as far as it can be known while the old one serves."""
     wanted = request["needs"]["preflight"]
     if not request["restart"]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import launcher.agent
+from launcher.agent import knowledge
 from launcher.catalogue import environment, nccl
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 #: In order of dependence: a module imports only from those before it.
 _MODULES = (
@@ -24,7 +26,7 @@ _MODULES = (
     *("failed", "staging", "leftovers", "serving", "keep", "origin", "generations", "marker"),
     *("drift_files", "drift_loaded", "drift_processes", "drift_inputs", "drift_host", "check"),
     *("metrics", "watch_memory", "watch"),
-    *("probe", "transaction", "change", "past", "uninstall", "fix", "main"),
+    *("probe", "transaction", "change", "session", "past", "uninstall", "fix", "main"),
 )
 
 _LOADER = '''\
@@ -61,11 +63,8 @@ if __name__ == "__main__":
 
 
 @cache
-def program() -> str:
-    """Return the agent's program text; the same installation gives the same bytes."""
-    folder = Path(launcher.agent.__file__).parent
-    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in _MODULES]
-    knowledge = {
+def _knowledge() -> dict[str, Any]:
+    return {
         "settings": sorted(environment.settings()),
         "prefixes": sorted(environment.watched_prefixes()),
         "evidence": {v.name: v.log_evidence for v in nccl.variables().values() if v.is_setting},
@@ -74,7 +73,29 @@ def program() -> str:
             for engine in ("sglang", "vllm")
         },
     }
-    return _LOADER.replace("{sources}", _literal(sources)).replace("{knowledge}", _literal(knowledge))
+
+
+@cache
+def program() -> str:
+    """Return the agent's program text; the same installation gives the same bytes."""
+    folder = Path(launcher.agent.__file__).parent
+    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in _MODULES]
+    return _LOADER.replace("{sources}", _literal(sources)).replace("{knowledge}", _literal(_knowledge()))
+
+
+@contextlib.contextmanager
+def informed() -> Iterator[None]:
+    """Let the agent's modules know in this process what they know on a host."""
+    names = ("SETTINGS", "PREFIXES", "ADDITIONS", "EVIDENCE")
+    before = {name: getattr(knowledge, name) for name in names}
+    known = _knowledge()
+    knowledge.SETTINGS, knowledge.PREFIXES = frozenset(known["settings"]), tuple(known["prefixes"])
+    knowledge.ADDITIONS, knowledge.EVIDENCE = known["additions"], known["evidence"]
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(knowledge, name, value)
 
 
 def _literal(value: object) -> str:

@@ -50,6 +50,14 @@ class Change:
     id: str = field(default_factory=lambda: uuid4().hex[:12])
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How long a sweep's session may hold a host: ``seconds`` in all, and ``silence`` without an order."""
+
+    seconds: int
+    silence: int = 120
+
+
 def shared_files(python: str) -> tuple[File, ...]:
     """Return the files that are the same for every deployment: the agent and the units of ``systemd/``.
 
@@ -111,9 +119,7 @@ def apply_request(
         "files": [_entry(file) for file in release.files],
         "shared": [_entry(file) for file in shared_files(deployment.target.python)],
         "commands": loaded_commands(release, deployment),
-        "secrets": [
-            _entry(File(f"{secrets_folder(release)}/{id_}", value, 0o600)) for id_, value in secrets.reveal().items()
-        ],
+        "secrets": _secret_files(release, secrets),
         "needs": needs(deployment),
         "intent": intent,
         **change_part(deployment, change),
@@ -135,6 +141,46 @@ def change_part(deployment: Deployment, change: Change) -> dict[str, Any]:
         # Two starts and two stops at most, draining, hooks and waiting; then systemd ends it and the old state returns.
         "limit": 2 * (unit.start_timeout + unit.stop_timeout) + unit.drain_seconds + _LIMIT_SLACK,
     }
+
+
+def session_request(
+    release: Release, deployment: Deployment, secrets: SecretValues, intent: Mapping[str, Any], limits: Limits
+) -> dict[str, Any]:
+    """Return the request that opens a sweep's session, see `launcher.agent.session`; the release is the baseline's."""
+    return {
+        "verb": "session",
+        "id": uuid4().hex[:12],
+        "why": "sweep",
+        "unit": release.unit_name,
+        "files": [_entry(file) for file in release.files],
+        "secrets": [{**entry, "text": ""} for entry in _secret_files(release, secrets)],
+        "needs": needs(deployment),
+        "intent": intent,
+        "limit": limits.seconds,
+        "silence": limits.silence,
+        "break_lease": False,
+    }
+
+
+def point_order(release: Release, deployment: Deployment, secrets: SecretValues) -> dict[str, Any]:
+    """Return the order to a session to serve a point."""
+    return {
+        "do": "start",
+        "files": [_entry(file) for file in release.files],
+        "shared": [_entry(file) for file in shared_files(deployment.target.python)],
+        "commands": loaded_commands(release, deployment),
+        "secrets": _secret_files(release, secrets),
+    }
+
+
+def ask_request(id_: str, number: int, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the request that gives a session an order."""
+    return {"verb": "session-ask", "id": id_, "number": number, "order": order}
+
+
+def _secret_files(release: Release, secrets: SecretValues) -> list[dict[str, Any]]:
+    folder = secrets_folder(release)
+    return [_entry(File(f"{folder}/{id_}", value, 0o600)) for id_, value in secrets.reveal().items()]
 
 
 def history_request(name: str) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""Serve points on a host, in place of a deployment that comes back: the client of `launcher.agent.session`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from launcher.bench.measure import LockedError
+from launcher.bench.served import Life
+from launcher.errors import HostError
+from launcher.host.requests import Limits, ask_request, point_order, session_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from launcher.host.secret_values import SecretValues
+    from launcher.host.transport import Transport
+    from launcher.sweep.points import Candidate
+
+    Events = Callable[[str], None]
+
+
+class OnHost:
+    """A session on one host; see `launcher.bench.served.Servers`."""
+
+    def __init__(self, way: Transport, secrets: SecretValues, emit: Events) -> None:
+        self.name = way.host
+        self._way, self._secrets, self._emit = way, secrets, emit
+        self._id = ""
+        self._number = 0
+
+    def open(self, baseline: Candidate, intent: Mapping[str, Any], limits: Limits) -> None:
+        """Take the host: from now on it is ours, and comes back however this ends.
+
+        Raises:
+            UnreachableError: no connection; nothing was changed.
+            LockedError: another one is changing the host.
+            HostError: it is not ready; says why. Nothing was changed.
+        """
+        request = session_request(baseline.release, baseline.deployment, self._secrets, intent, limits)
+        answer = self._call(request)
+        if answer["outcome"] == "locked":
+            raise LockedError(self.name, answer["message"])
+        if answer["outcome"] != "open":
+            raise HostError(self.name, "\n".join([answer["message"], *answer["evidence"]]))
+        self._id = str(request["id"])
+
+    def start(self, candidate: Candidate) -> Life:
+        """See `Servers.start`."""
+        answer = self._ask(point_order(candidate.release, candidate.deployment, self._secrets))
+        if answer["outcome"] != "serving":
+            return Life(
+                serving=False,
+                message=answer["message"],
+                evidence=tuple(answer["evidence"]),
+                lines=tuple(answer.get("lines", ())),
+            )
+        return Life(serving=True, seconds=answer["seconds"], proof=answer["proof"], lines=tuple(answer["lines"]))
+
+    def load(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Servers.load`."""
+        return self._ask({**request, "do": "load"})
+
+    def stop(self) -> None:
+        """Leave it to the next start, which stops first, or to the end: each order is a connection."""
+
+    def close(self) -> str:
+        """See `Servers.close`; what the host itself has put back counts as well.
+
+        Raises:
+            HostError: what was there is not back.
+        """
+        if not self._id:
+            return "what was there before; nothing was replaced"
+        answer = self._call(ask_request(self._id, self._number + 1, {"do": "end"}))
+        self._id = ""
+        if answer["outcome"] not in ("restored", "rolled back"):
+            raise HostError(self.name, f"not restored: {answer.get('serves') or answer['message']}; launch status")
+        drift = "; DRIFT: " + "; ".join(answer["evidence"]) if answer["evidence"] else ""
+        return f"{answer['serves']}{drift}"
+
+    def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        answer = self._call(ask_request(self._id, self._number, order))
+        if answer.get("over"):
+            self._id = ""
+            told = "; ".join(text for text in (answer["message"], answer.get("serves", "")) if text)
+            raise HostError(self.name, f"the session ended: {told}")
+        return answer
+
+    def _call(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        answer = self._way.call(request, self._emit)
+        if answer["problems"]:
+            raise HostError(self.name, "; ".join(answer["problems"]))
+        return answer
