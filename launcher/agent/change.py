@@ -6,6 +6,7 @@ phases the change waits for a word: of a client that has reached all hosts, and,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,7 +14,8 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from . import files, lease, marker, record, systemd, transaction
+from . import files, generations, lease, marker, record, systemd, transaction
+from .failed import FAILURES
 from .journal import say_of
 from .processes import read_bytes
 
@@ -304,6 +306,8 @@ def _recover(name: str, id_: str) -> int:
     tell: Callable[[Event], None] = teller(place) if os.path.isdir(place) else lambda _: None
     tell({"event": "the change was ended from outside; putting back what was there before"})
     back = marker.put_back(before, lambda text: tell({"event": text}))
+    with contextlib.suppress(*FAILURES):  # what is left over is in nobody's way, and goes with the next change
+        generations.clean(name)
     say_of(record.unit_of(name), f"a change was ended from outside: {back['outcome']}; {back['serves']}", level=4)
     why = (read_bytes(f"{place}/why") or b"").decode("utf-8", "replace")
     tell({"answer": {**back, "message": why or "the change was ended from outside", "evidence": []}})
