@@ -229,6 +229,8 @@ class Sweeping:
     confidence: float = 0.95
     # Folder of the results, relative to where the command was given.
     out: str = "results"
+    # A host that hears nothing of its sweep for so long puts back what was served before; in seconds.
+    silence: int = 120
 
 
 @dataclass(frozen=True)

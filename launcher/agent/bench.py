@@ -46,7 +46,7 @@ def bench(request: Mapping[str, Any], emit: Emit) -> Dict[str, Any]:
         with lease(request["by"], request["name"], MEASURING, _SLACK), _ends_with_its_ranks():
             whole = {**spec, "env": _of_a_unit(spec["env"], user)}
             try:
-                return measure(whole, request["allow"], emit, gone=_nobody_listens)
+                return measure(whole, request["allow"], emit, gone=nobody_listens)
             except comm.Abandoned:
                 return _not_begun("failed", "the client is gone")
     except LeaseHeld as held:
@@ -74,7 +74,7 @@ def _ends_with_its_ranks() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _nobody_listens() -> bool:
+def nobody_listens() -> bool:
     """Return whether nobody can read any more what this program prints: its client, or the way to it, is gone."""
     listening = select.poll()
     listening.register(sys.__stdout__ or 1, 0)
@@ -93,11 +93,11 @@ def measure(
     A failure or a hang comes with ``last`` (the newest lines of each rank) and ``hints`` from what this machine is.
     """
     if spec["rank"]["backend"] == "nccl" and "gpu-busy" not in allow:
-        busy = _busy(spec["gpus"])
-        if busy:
+        held = busy(spec["gpus"])
+        if held:
             if ahead:
                 ahead.stop()
-            return _not_begun("refused", "; ".join(busy))
+            return _not_begun("refused", "; ".join(held))
     answer = comm.run(spec, emit, ahead, gone)
     if answer["outcome"] in ("failed", "hung"):
         answer["last"] = [f"rank {n}: {line}" for n, lines in enumerate(answer["lines"]) for line in lines[-_LAST:]]
@@ -142,7 +142,7 @@ def _not_begun(outcome: str, message: str) -> Dict[str, Any]:
     return {**comm.EMPTY, "outcome": outcome, "message": message}
 
 
-def _busy(indices: List[str]) -> List[str]:
+def busy(indices: List[str]) -> List[str]:
     """Return who holds the GPUs, one line each; nothing where nvidia-smi is silent: the ranks will find out."""
     try:
         seen = gpus(output("nvidia-smi", "-q", "-x"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Dict, List, Mapping, Set
+from typing import Any, Callable, Dict, List, Mapping, Set
 
-from .processes import Verdict, contradictions, judge, read_bytes, unit_processes
+from .processes import Process, Verdict, contradictions, judge, read_bytes, unit_processes
 
 #: A contradiction must still be there after this long, in the same process.
 SETTLE_SECONDS = 2.0
@@ -16,19 +16,22 @@ GUARD_FILE = "guard"
 
 
 def settled(manifest: Dict[str, Any], main: int, cgroup: str, skip: "Set[int] | None" = None) -> Verdict:
-    """Judge all processes of a unit; a contradiction counts only in a process that is there in both looks.
+    """Judge all processes of a unit; see `steady`."""
+    return steady(manifest, main, lambda: unit_processes(cgroup, skip))
+
+
+def steady(manifest: Mapping[str, Any], main: int, look: Callable[[], List[Process]]) -> Verdict:
+    """Judge all processes of a server; a contradiction counts only in a process that is there in both looks.
 
     Compilers and the like, started by the engine with an environment of their own, live shorter than that.
     """
-    first = unit_processes(cgroup, skip)
+    first = look()
     verdict = judge(first, manifest, main)
     if not verdict.contradictions:
         return verdict
     suspects = {(p.pid, p.start) for p in first if contradictions(p, manifest)}
     time.sleep(SETTLE_SECONDS)
-    second = [
-        p for p in unit_processes(cgroup, skip) if (p.pid, p.start) in suspects or not contradictions(p, manifest)
-    ]
+    second = [p for p in look() if (p.pid, p.start) in suspects or not contradictions(p, manifest)]
     return judge(second, manifest, main)
 
 

@@ -6,7 +6,7 @@ import os
 import pwd
 import re
 import stat
-from typing import Set, Tuple
+from typing import Container, Set, Tuple
 
 _SHM = "/dev/shm"  # noqa: S108 - where NCCL and Python put them
 #: NCCL's segments, Python's shared memory and semaphores, torch's files, and those of the two engines.
@@ -20,10 +20,26 @@ def remove(user: str) -> int:
         OSError: one cannot be removed.
     """
     try:
-        uid = pwd.getpwnam(user).pw_uid
-        names = [name for name in os.listdir(_SHM) if _NAME.match(name)]
-    except (KeyError, OSError):
+        return remove_of(pwd.getpwnam(user).pw_uid, ())
+    except KeyError:
         return 0
+
+
+def segments() -> Set[str]:
+    """Return the names of all segments of servers."""
+    try:
+        return {name for name in os.listdir(_SHM) if _NAME.match(name)}
+    except OSError:
+        return set()
+
+
+def remove_of(uid: int, keep: Container[str]) -> int:
+    """Remove those of a user but some; see `remove`.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    names = sorted(name for name in segments() if name not in keep)
     mine = [name for name in names if _belongs(name, uid)]
     if not mine:
         return 0

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import time
-from typing import Any, Dict, Iterable, Iterator, List
+from typing import Any, Dict, Iterable, Iterator, List, Mapping
 
 from . import failure, knowledge, nccl_log, systemd
 from .journal import say
@@ -33,7 +33,12 @@ def account(unit: str, invocation: str, manifest: Dict[str, Any]) -> Dict[str, A
     argv = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit, f"_SYSTEMD_INVOCATION_ID={invocation}"]
     with contextlib.suppress(systemd.SystemdError):  # what is written already will do
         systemd.command(["journalctl", "--sync"], timeout=_SECONDS)
-    log = nccl_log.read(_first_lines(argv))
+    return judged(_first_lines(argv), manifest)
+
+
+def judged(lines: Iterable[str], manifest: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return what lines of a start say of the variables of its release; see `account`."""
+    log = nccl_log.read(lines)
     wanted = {name: value for name, value in manifest["env"].items() if name.startswith("NCCL_")}
     found = nccl_log.verdicts(log, wanted, knowledge.EVIDENCE)
     return {

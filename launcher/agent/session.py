@@ -14,21 +14,25 @@ import re
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
-from . import change, files, generations, lease, marker, nccl_block, origin, record, serving, systemd, transaction
+from . import change, files, generations, lease, load, marker, nccl_block, origin, record, serving, systemd, transaction
+from .bench import nobody_listens
 from .check import check
+from .comm import Abandoned
 from .failed import FAILURES
 from .findings import counts
 from .journal import say_of
 from .library import failed_start
 from .manifest import parse
 from .needs import problems
-from .processes import read_bytes, unit_processes
+from .processes import read_bytes
 from .staging import stage, verify
 
 #: Lines of a start that are handed over: NCCL's, and the last ones.
 _LINES, _LAST = 1500, 40
 #: How long a session may take to answer whether it begins; seconds.
 _BEGIN = 900
+#: Touched all the time by whoever waits for an answer.
+_HEARD = "heard"
 _RESTART = re.compile(r"^Restart=.*$", re.MULTILINE)
 
 Emit = Callable[[str], None]
@@ -88,6 +92,9 @@ def _answer(id_: str, number: int, emit: Emit) -> Dict[str, Any]:
             return _over("the session ended without an answer")
         if change.lives_cheaply(place):
             deadline = time.monotonic() + _BEGIN
+        if not nobody_listens():
+            with open(f"{place}/{_HEARD}", "w"):
+                pass
         time.sleep(0.05)
 
 
@@ -131,6 +138,7 @@ class _Session:
         self.place, self.request, self.emit = place, request, emit
         self.name: str = request["needs"]["name"]
         self.before: Optional[Dict[str, Any]] = None
+        self.manifest: Dict[str, Any] = {}
         self.armed = False
 
     def run(self) -> Dict[str, Any]:
@@ -146,7 +154,11 @@ class _Session:
         for last, order in self._orders():
             if order["do"] == "end":
                 break
-            _put(f"{self.place}/answer.{last}", self._do(order))
+            try:
+                _put(f"{self.place}/answer.{last}", self._do(order))
+            except Abandoned:
+                self.emit("nobody waits for the answer any more: the session ends")
+                break
         answer = self._back()
         if last:
             _put(f"{self.place}/answer.{last}", answer)
@@ -190,9 +202,10 @@ class _Session:
             files.write(entry)
         serving.stop(unit, needs["user"], needs["port"], self.emit)
         serving.load(point, lasting=False)
+        self.manifest = parse(point["files"][1]["text"], "the manifest sent")
         try:
             serving.start(unit, self.name, self.emit, self._log())
-            proof = serving.prove(unit, parse(point["files"][1]["text"], "the manifest sent"))
+            proof = serving.prove(unit, self.manifest)
         except FAILURES:
             systemd.systemctl("stop", unit)
             raise
@@ -221,11 +234,21 @@ class _Session:
 
     def _load(self, order: Order) -> Dict[str, Any]:
         unit = self.request["unit"]
+        state = systemd.properties(unit)
+        given = {
+            "manifest": self.manifest,
+            "main": int(state["MainPID"]),
+            "cgroup": state["ControlGroup"],
+            "log": {"file": self._log()} if self._log() else {"unit": unit, "invocation": state["InvocationID"]},
+        }
+        return load.run({**order, "server": given}, self.emit, gone=self._gone)
 
-        def members() -> List[int]:
-            return [process.pid for process in unit_processes(systemd.properties(unit)["ControlGroup"])]
-
-        raise NotImplementedError(members)
+    def _gone(self) -> bool:
+        """Return whether nobody has waited for the answer for a while; whoever asks says so all the time."""
+        try:
+            return time.time() - os.stat(f"{self.place}/{_HEARD}").st_mtime > float(self.request["silence"])
+        except OSError:
+            return False
 
     def _lines(self, since: float) -> List[str]:
         """Return what NCCL and the server said since a moment: all of NCCL's lines, and the last of all."""

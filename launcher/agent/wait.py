@@ -7,7 +7,7 @@ import json
 import os
 import ssl
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Tuple
 
 from . import credentials, ports
 from .evidence import settled, unguarded
@@ -86,18 +86,18 @@ def wait_until_ready(manifest: Dict[str, Any], main: int, deadline: float) -> No
             raise NotReadyError(f"the server ended during its start (process {main}); its own lines say why")
         if time.monotonic() > deadline:
             raise NotReadyError(f"port {manifest['port']} did not get ready in time: {last}")
-        last = _look(manifest, cgroup, credentials.api_key(manifest, main))
+        last = missing(manifest, lambda: cgroup_pids(cgroup), credentials.api_key(manifest, main))
         if not last:
             return
         time.sleep(0.5)
 
 
-def _look(manifest: Dict[str, Any], cgroup: str, key: str) -> str:
-    """Return what is still missing, "" when the server is ready."""
+def missing(manifest: Mapping[str, Any], pids: Callable[[], Iterable[int]], key: str) -> str:
+    """Return what a server of these processes still lacks, "" when it is ready; ``key`` is its clients' key."""
     inodes = ports.listening(manifest["port"])
     if not inodes:
         return "nothing listens on its port yet"
-    if not ports.owner(inodes, cgroup_pids(cgroup)):
+    if not ports.owner(inodes, pids()):
         return "another process listens on its port"
     status, text = request(manifest, key, "GET", "/health")
     if status != 200:
@@ -105,7 +105,7 @@ def _look(manifest: Dict[str, Any], cgroup: str, key: str) -> str:
     return _complete(manifest, key) if manifest["ready"] == "completion" else ""
 
 
-def _complete(manifest: Dict[str, Any], key: str) -> str:
+def _complete(manifest: Mapping[str, Any], key: str) -> str:
     status, text = request(manifest, key, "GET", "/v1/models")
     try:
         model = json.loads(text)["data"][0]["id"]
@@ -123,7 +123,7 @@ def _complete(manifest: Dict[str, Any], key: str) -> str:
     return "" if sane else f"/v1/completions answers something else than a completion: {text[:200]!r}"
 
 
-def request(manifest: Dict[str, Any], key: str, method: str, path: str, body: str = "") -> Tuple[int, str]:
+def request(manifest: Mapping[str, Any], key: str, method: str, path: str, body: str = "") -> Tuple[int, str]:
     """Ask the server; return status and text, or 0 and the reason."""
     host = manifest["host"]
     address = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
@@ -141,7 +141,7 @@ def request(manifest: Dict[str, Any], key: str, method: str, path: str, body: st
         connection.close()
 
 
-def _connection(manifest: Dict[str, Any], address: str) -> http.client.HTTPConnection:
+def _connection(manifest: Mapping[str, Any], address: str) -> http.client.HTTPConnection:
     if not any(word.startswith("--ssl-certfile") for word in manifest["argv"]):
         return http.client.HTTPConnection(address, manifest["port"], timeout=ANSWER_SECONDS)
     # The question is whether this very process answers; who it is was settled by its socket.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import launcher.agent
-from launcher.agent import failure, nccl_log
+from launcher.agent import comm, failure, nccl_log
 from launcher.bench.carried import carried
 from launcher.bench.steps import Size, Step, sizes, steps
 from launcher.catalogue import nccl
@@ -113,7 +114,8 @@ def trial(
     evidence = {v.name: v.log_evidence for v in nccl.variables().values() if v.is_setting}
     verdicts = nccl_log.verdicts(log, env, evidence)
     facts = {
-        "versions": answer["versions"],
+        "versions": _versions(answer),
+        "client": {"digest": _client()},
         "gpus": answer["gpus"],
         "seconds": _durations(answer["phases"]),
         "transports": dict(log.transports),
@@ -128,6 +130,20 @@ def trial(
     rows = {(row["collective"], row["bytes"]): row for row in answer["rows"]}
     readings = tuple(_reading(step, rows, log, tuple(against)) for step in wanted)
     return _with(base, readings=readings)
+
+
+def _versions(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was measured with; the driver is the last field of a GPU's line."""
+    fields = [line.split(",") for line in answer["gpus"]]
+    drivers = sorted({one[-1].strip() for one in fields if len(one) == len(comm.GPU_FIELDS.split(","))})
+    return {**answer["versions"], **({"driver": " or ".join(drivers)} if drivers else {})}
+
+
+@functools.cache
+def _client() -> str:
+    """Return what names the measuring program: another one measures anew."""
+    program = (Path(launcher.agent.__file__).parent / "comm_rank.py").read_bytes()
+    return hashlib.sha256(program).hexdigest()[:16]
 
 
 def _with(base: Trial, **changes: Any) -> Trial:  # noqa: ANN401 - fields of Trial

@@ -121,7 +121,7 @@ def _chunks(deployment: Deployment) -> tuple[int, ...]:
         return deployment.bench.prefill_tokens
     sglang = deployment.engine.name == "sglang"
     told = deployment.engine.args.get("chunked_prefill_size" if sglang else "max_num_batched_tokens")
-    tokens = _tokens(str(told or ""))
+    tokens = read_tokens(str(told or ""))
     if tokens:
         return (tokens,)
     memory = deployment.hw.gpu_memory_gb
@@ -132,7 +132,7 @@ def _chunks(deployment: Deployment) -> tuple[int, ...]:
     return (next((tokens for below, tokens in _SGLANG_CHUNKS if memory < below), _SGLANG_LARGEST),)
 
 
-def _tokens(text: str) -> int:
+def read_tokens(text: str) -> int:
     """Return a number of tokens as the engines read it, 0 where there is none; vLLM knows 8k (8000) and 8K (8192)."""
     found = re.fullmatch(r"([0-9][0-9_]*)([kKmM]?)", text)
     return int(found[1]) * _UNITS[found[2]] if found else 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from launcher.agent.obstacle import REFUSALS
-from launcher.catalogue import nccl
+from launcher.catalogue import inert, nccl
 from launcher.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -98,14 +98,17 @@ def refusals(findings: Sequence[Finding]) -> list[str]:
 
 
 def _check_allowed(names: Sequence[str]) -> None:
-    """Refuse names of nothing: neither of a rule nor of what a host looks for before its old server stops."""
+    """Refuse names of nothing: neither of a rule nor of what a host looks for before its old server stops.
+
+    A rule after which a setting does nothing keeps points out of a sweep, whatever its severity.
+    """
     known = {rule.id: rule for rule in all_rules()}
     every = {*known, *REFUSALS}
     problems = [f"--allow {name}: there is no such rule{nearest(name, every)}" for name in names if name not in every]
     problems += [
         f"--allow {name}: this rule refuses nothing"
         for name in names
-        if name in known and known[name].severity == "inform"
+        if name in known and known[name].severity == "inform" and name not in inert.RULES
     ]
     if problems:
         raise ConfigError(*problems)

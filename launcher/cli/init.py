@@ -55,6 +55,16 @@ env: {{}}
 _TAKEN = ("all", "on", "off", "yes", "no", "true", "false", "null", "none", "nan", "inf")
 
 
+def check_name(what: str, name: str) -> None:
+    """Refuse what cannot name a deployment file.
+
+    Raises:
+        ConfigError: with what was asked for.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_.]{0,63}", name) or name in _TAKEN:
+        raise ConfigError(f"{what}: a name is a word of a-z, 0-9, '_' and '.', a letter first")
+
+
 def write_folder(name: str, layers: Layers) -> list[Path]:
     """Write ``conf/deployment/NAME.yaml`` below the current folder.
 
@@ -62,8 +72,7 @@ def write_folder(name: str, layers: Layers) -> list[Path]:
         ConfigError: the name cannot name a unit, or the file is there already.
         LaunchError: it cannot be written.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_.]{0,63}", name) or name in _TAKEN:
-        raise ConfigError(f"init {name!r}: a name is a word of a-z, 0-9, '_' and '.', a letter first")
+    check_name(f"init {name!r}", name)
     path = Path("conf") / "deployment" / f"{name}.yaml"
     text = _DEPLOYMENT.format(name=name, hw=", ".join(layers.options("hw")), spec=", ".join(layers.options("spec")))
     try:

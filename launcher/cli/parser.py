@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from launcher import __version__
 from launcher.errors import ConfigError, nearest
-from launcher.paths import GROUPS, data_dir
+from launcher.paths import EXPERIMENT, GROUPS, data_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,19 +27,31 @@ VERBS = {
     "check": "apply all rules: what NCCL and the engine would ignore, change, refuse or die of",
     "explain": "explain KEY: its value, what set it, and what of it reaches the server",
     "init": "write a commented deployment file to start from",
+    "results": "results [ID]: the sweeps that were run, or what one of them found out; --html FILE writes its report",
+    "diff": "diff A B: two points (digest, label or ID:POINT) or two sweeps: settings, figures, versions",
+    "promote": "promote POINT [NAME]: write a point with its evidence to conf/deployment/NAME.yaml, then deploy it",
     "bench": "measure one configuration: launch bench bench=allreduce target=process",
     "run": "run this configuration in the foreground, without systemd",
 }
+#: Verbs whose words are points and sweeps, in their order; a label such as nccl.algo=Tree is one of them.
+_OF_RESULTS = ("results", "diff", "promote")
+#: What is an override there nevertheless.
+_SETTINGS = ("sweep", "target", "deployment")
 _EXAMPLES = """\
 examples:
   launch +hw=rtx6000x8 +spec=eagle3_2step
   launch plan +hw=rtx6000x8 target=ssh 'target.hosts=[gpu1,gpu2]'
   launch up reference target=ssh 'target.hosts=[gpu1]' --yes
   launch -m nccl.algo=Ring,Tree
+  launch -m nccl.algo=Ring,Tree bench=allreduce target=process --resume
 
 exit codes: 0 done or in sync, 1 failed, 2 usage or configuration refused, 3 changes pending,
   4 drift, 5 host unreachable, 6 host locked by another launch, 7 failed and rolled back, 8 hosts differ
 """
+
+
+#: Stands for the id of the newest sweep.
+NEWEST = "newest"
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,9 @@ class CommandLine:
     html: str = ""
     break_lease: bool = False
     follow: bool = False
+    # Of a sweep to go on with: its id, the begin of one, or `newest`.
+    resume: str = ""
+    resume_failed: bool = False
 
     def with_names(self, *names: str) -> CommandLine:
         """Return the same command line with other names of deployments."""
@@ -76,18 +91,20 @@ def parse(argv: Sequence[str]) -> CommandLine:
     Raises:
         ConfigError: an unknown flag or verb, or a malformed ``-e``.
     """
-    args = _parser().parse_intermixed_args(list(argv))
+    # Bare, it would take the next word for its value.
+    args = _parser().parse_intermixed_args([f"--resume={NEWEST}" if word == "--resume" else word for word in argv])
     if "" in args.words:
         raise ConfigError("an argument is empty: is a variable of the shell not set?")
     bare = [word for word in args.words if "=" not in word and not word.startswith(("+", "~"))]
     overrides = tuple(word for word in args.words if word not in bare)
     verb, names = (bare[0], bare[1:]) if bare else ("up", [])
+    if verb in _OF_RESULTS:
+        overrides = tuple(word for word in overrides if re.split(r"[.=]", word.lstrip("+~"))[0] in _SETTINGS)
+        names = [word for word in args.words if word not in overrides]
+        names.remove(verb)
     if verb not in VERBS:
-        raise ConfigError(
-            f"there is no verb {verb!r}{nearest(verb, VERBS)}; known: {', '.join(VERBS)}."
-            f" The name of a deployment stands behind the verb: launch up {verb}"
-        )
-    if len(set(names)) < len(names):
+        raise ConfigError(_no_verb(verb, args.resume))
+    if len(set(names)) < len(names) and verb not in _OF_RESULTS:
         raise ConfigError(f"a deployment is named twice: {' '.join(names)}")
     environment = dict(_variable(text) for text in args.env)
     if len(environment) < len(args.env):
@@ -95,14 +112,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
     doubles = [name for name in environment if any(re.match(rf"\+*env\.{name}=", word) for word in overrides)]
     if doubles:
         raise ConfigError(f"-e {doubles[0]}=… contradicts env.{doubles[0]}=…: give one of them")
-    if args.fix and verb != "drift":
-        raise ConfigError("--fix goes with drift: launch drift --fix")
-    if args.follow and verb != "status":
-        raise ConfigError("--follow goes with status")
-    if args.break_lease and verb != "up":
-        raise ConfigError("--break-lease goes with up")
-    if args.html and verb != "status":
-        raise ConfigError("--html goes with status: launch status --html FILE")
+    _check_flags(args, verb)
     return CommandLine(
         verb=verb,
         names=tuple(names),
@@ -117,7 +127,34 @@ def parse(argv: Sequence[str]) -> CommandLine:
         html=args.html,
         break_lease=args.break_lease,
         follow=args.follow,
+        resume=args.resume or (NEWEST if args.resume_failed else ""),
+        resume_failed=args.resume_failed,
     )
+
+
+def _no_verb(word: str, resume: str | None) -> str:
+    if resume == NEWEST and re.match(r"20\d+", word):
+        return f"to go on with sweep {word}: --resume={word}"
+    return (
+        f"there is no verb {word!r}{nearest(word, VERBS)}; known: {', '.join(VERBS)}."
+        f" The name of a deployment stands behind the verb: launch up {word}"
+    )
+
+
+def _check_flags(args: argparse.Namespace, verb: str) -> None:
+    """Refuse flags that go with another verb."""
+    if args.fix and verb != "drift":
+        raise ConfigError("--fix goes with drift: launch drift --fix")
+    if args.follow and verb != "status":
+        raise ConfigError("--follow goes with status")
+    if args.break_lease and verb != "up":
+        raise ConfigError("--break-lease goes with up")
+    if args.html and verb not in ("status", "results"):
+        raise ConfigError("--html goes with status and results: launch status --html FILE")
+    if args.resume == "":
+        raise ConfigError("--resume= is empty: write --resume for the newest sweep, or --resume=ID")
+    if (args.resume or args.resume_failed) and not (args.multirun and verb == "up"):
+        raise ConfigError("--resume goes with a sweep: launch -m … --resume")
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -149,24 +186,30 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="a sweep: one point for each value of comma lists"
     )
+    parser.add_argument(
+        "--resume",
+        metavar="=ID",
+        help="with -m: go on with a sweep; without =ID the newest of this deployment and bench",
+    )
+    parser.add_argument("--resume-failed", action="store_true", help="the same, and measure again what failed")
     parser.add_argument("-y", "--yes", action="store_true", help="apply without asking")
     parser.add_argument("--fix", action="store_true", help="with drift: put back what was applied last")
     parser.add_argument(
         "--break-lease", action="store_true", help="with up: end another one's change first, which takes it back"
     )
     parser.add_argument("--follow", action="store_true", help="with status: follow a change that is under way first")
-    parser.add_argument("--html", metavar="FILE", default="", help="with status: write one self-contained page")
+    parser.add_argument("--html", metavar="FILE", default="", help="with status or results ID: write one page")
     parser.add_argument("--json", action="store_true", help="print one JSON record")
     parser.add_argument("--version", action="version", version=f"launch {__version__}")
     return parser
 
 
 def _epilog() -> str:
-    verbs = "".join(f"  {name:<8}{text}\n" for name, text in VERBS.items())
+    verbs = "".join(f"  {name:<11}{text}\n" for name, text in VERBS.items())
     groups = "".join(f"  {group:<11}{', '.join(options)}\n" for group, options in _options().items())
     return f"verbs:\n{verbs}\ngroups and their options:\n{groups}\n{_EXAMPLES}"
 
 
 def _options() -> dict[str, list[str]]:
     conf = data_dir("conf")
-    return {group: sorted(p.stem for p in (conf / group).glob("*.yaml")) for group in GROUPS}
+    return {group: sorted(p.stem for p in (conf / group).glob("*.yaml")) for group in (*GROUPS, EXPERIMENT)}

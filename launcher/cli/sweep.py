@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import __version__
 from launcher.bench import allreduce
-from launcher.bench.steps import Step, steps
-from launcher.cli import show_sweep
+from launcher.cli import measuring, show_sweep
 from launcher.cli.prepare import layers, names_of
 from launcher.cli.tell import who
 from launcher.compose import compose_sweep
 from launcher.errors import ConfigError
+from launcher.fleet.rollout import PENDING
 from launcher.sweep.points import Points, build
 from launcher.sweep.record import Settings, Sweep
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from launcher.cli.parser import CommandLine
     from launcher.render import Release
     from launcher.schema import Deployment
+    from launcher.sweep.record import Workload
 
 
 def multirun(line: CommandLine, *, run: bool) -> int:
@@ -34,7 +35,7 @@ def multirun(line: CommandLine, *, run: bool) -> int:
         ConfigError: the sweep is refused.
     """
     points = _points(line)
-    if len(points.candidates) == 1 and not points.axes:
+    if len(points.candidates) == 1 and not (points.axes or points.client_axes):
         raise ConfigError("-m without a list of values: give one, as nccl.algo=Ring,Tree")
     return _go(line, points, run=run)
 
@@ -62,7 +63,7 @@ def _points(line: CommandLine) -> Points:
     composed = compose_sweep(texts, path, line.environment)
     for note in composed.baseline.composition.notes:
         print(f"launch: {note}", file=sys.stderr)
-    return build(composed, line.allow, _identity)
+    return build(composed, line.allow, _identity, line.environment)
 
 
 def _identity(deployment: Deployment, release: Release) -> str:
@@ -73,10 +74,9 @@ def _go(line: CommandLine, points: Points, *, run: bool) -> int:
     baseline = points.candidates[0].deployment
     if baseline.bench.kind == "off":
         return show_sweep.only_plan(
-            line, points, "what to measure: bench=allreduce (collectives alone, seconds a point)"
+            line, points, "what to measure: bench=allreduce (collectives alone, seconds a point), or bench=serve"
         )
-    wanted = _steps(points)
-    sweep = _sweep(line, points, wanted)
+    sweep = _sweep(line, points, measuring.workloads(points))
     if not run or baseline.target.kind == "render":
         missing = (
             ""
@@ -87,24 +87,7 @@ def _go(line: CommandLine, points: Points, *, run: bool) -> int:
     return _run(line, points, sweep)
 
 
-def _steps(points: Points) -> tuple[Step, ...]:
-    """Return the steps that all points share.
-
-    Raises:
-        ConfigError: a point has others, so its figures could not be compared.
-    """
-    first = steps(points.candidates[0].deployment)
-    for candidate in points.candidates[1:]:
-        if steps(candidate.deployment) != first:
-            raise ConfigError(
-                f"point '{candidate.point.label}' has messages of other sizes than the baseline: with bench=allreduce"
-                " points differ in NCCL's variables and the environment; measure models, speculation and"
-                " engine.tensor_parallel one at a time"
-            )
-    return first
-
-
-def _sweep(line: CommandLine, points: Points, wanted: tuple[Step, ...]) -> Sweep:
+def _sweep(line: CommandLine, points: Points, workloads: tuple[Workload, ...]) -> Sweep:
     deployment = points.candidates[0].deployment
     settings = {field.name: getattr(deployment.sweep, field.name) for field in dataclasses.fields(Settings)}
     return Sweep(
@@ -113,7 +96,7 @@ def _sweep(line: CommandLine, points: Points, wanted: tuple[Step, ...]) -> Sweep
         command=show_sweep.command(line),
         target=_target(deployment),
         axes=points.axes,
-        workloads=tuple(step.workload for step in wanted),
+        workloads=workloads,
         points=tuple(candidate.point for candidate in points.candidates),
         left_out=points.left_out,
         settings=Settings(**settings),
@@ -142,33 +125,43 @@ def _facts(deployment: Deployment) -> dict[str, Any]:
 
 
 def _run(line: CommandLine, points: Points, sweep: Sweep) -> int:
-    from launcher.bench.measure import AllReduce, place
-    from launcher.sweep import journal, report, session
-    from launcher.sweep.statistics import judge
+    from launcher.sweep import resume
 
     deployment = points.candidates[0].deployment
-    where = place(deployment, who())
+    measuring.check_place(deployment)
     if not line.json:
         show_sweep.plan(points, sweep)
-    folder = journal.create(Path(deployment.sweep.out).expanduser(), sweep)
-    measure = AllReduce({c.point.digest: c.deployment for c in points.candidates}, where, lambda _: None)
+    if not measuring.agreed(line, points, sweep):
+        print("launch: nothing was started; confirm with --yes", file=sys.stderr)
+        return PENDING
+    out, wanted = Path(deployment.sweep.out).expanduser(), resume.Wanted(line.resume, line.resume_failed)
+    with resume.opened(out, sweep, wanted, who(), show_sweep.note) as (begun, folder):
+        return _measured(line, points, begun, folder)
+
+
+def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> int:
+    from launcher.sweep import current, report, session
+    from launcher.sweep.statistics import judge
+
     watcher = show_sweep.Progress(line)
     why = ""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        sweep, why = session.run(sweep, folder, measure, watcher)
+        with measuring.measuring(points, sweep, folder, watcher.tell) as measure:
+            sweep, why = session.run(sweep, folder, measure, watcher)
     except KeyboardInterrupt:
         why = "interrupted"
         kept = "what was measured is kept" if watcher.last else "nothing was measured yet"
         print(f"launch: interrupted; {kept}", file=sys.stderr)
     finally:
-        where.close()
         sweep = watcher.last or sweep
         judgement = judge(sweep)
-        told = dataclasses.replace(sweep, facts={**sweep.facts, "ended": why or "stopped by an error"})
+        told = dataclasses.replace(
+            sweep, facts={**sweep.facts, "ended": why or "stopped by an error", **current.facts(sweep)}
+        )
         paths = report.write(folder, told, judgement) if sweep.trials else []
         _remember(sweep, points)
-        if not sweep.trials:  # nothing that anybody could look for
+        if not sweep.trials and not sweep.past:  # nothing that anybody could look for
             shutil.rmtree(folder, ignore_errors=True)
     show_sweep.end(line, sweep, judgement, why, paths)
     if why == "interrupted":
@@ -181,6 +174,8 @@ def _remember(sweep: Sweep, points: Points) -> None:
     from launcher.bench import memory
     from launcher.catalogue import measured
 
+    if points.candidates[0].deployment.bench.kind != "allreduce":
+        return
     deployments = {c.point.digest: c.deployment for c in points.candidates}
     found = memory.rows(sweep, deployments, f"sweep {sweep.id}")
     if found:

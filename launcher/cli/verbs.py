@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -109,6 +110,33 @@ def bench(line: CommandLine) -> int:
     return sweep.bench(line)
 
 
+def results(line: CommandLine) -> int:
+    """Show sweeps, or what one of them found out."""
+    _no_sweep(line)
+    from launcher.cli.results import results as told
+
+    return told(line)
+
+
+def diff(line: CommandLine) -> int:
+    """Show how two points, or two sweeps, differ."""
+    _no_sweep(line)
+    from launcher.cli.diff import diff as told
+
+    return told(line)
+
+
+def promote(line: CommandLine) -> int:
+    """Write a point of a sweep as a deployment, and deploy it where it names a host."""
+    _no_sweep(line)
+    from launcher.cli.promote import promoted
+
+    done = promoted(line)
+    if done.code or not done.deploys:
+        return done.code
+    return up(dataclasses.replace(line, verb="up", names=(done.name,), overrides=()))
+
+
 def init(line: CommandLine) -> int:
     """Write a small commented folder to start from."""
     _no_sweep(line)
@@ -136,6 +164,9 @@ VERBS: dict[str, Callable[[CommandLine], int]] = {
     "bench": bench,
     "check": check,
     "explain": explain,
+    "results": results,
+    "diff": diff,
+    "promote": promote,
     "init": init,
 }
 

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException, MissingConfigException
-from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import open_dict
 from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
 from launcher.compose import overrides as ov
 from launcher.compose.convert import to_deployment
-from launcher.compose.sources import Sources, files_of, listed_groups
+from launcher.compose.flat import Tree
+from launcher.compose.search_path import hydra
+from launcher.compose.sources import Source, Sources, called, files_of, listed_groups
 from launcher.compose.written import keep_as_written
 from launcher.errors import ConfigError, nearest
-from launcher.paths import GROUPS, data_dir
+from launcher.paths import GROUPS
 from launcher.schema import Deployment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from hydra.core.config_search_path import ConfigSearchPath
+    from hydra.core.override_parser.types import Override
 
     from launcher.compose.layers import Layers
 
-_TOP_LEVEL = tuple(f.name for f in dataclasses.fields(Deployment))
+#: Keys that a configuration has.
+TOP_LEVEL = tuple(f.name for f in dataclasses.fields(Deployment))
 _NAME = re.compile(r"[a-z0-9_.]{1,64}")
 
 
@@ -59,93 +59,101 @@ def compose(texts: Sequence[str], layers: Layers, environment: Mapping[str, str]
     Raises:
         ConfigError: something unknown, missing, contradictory or of the wrong type.
     """
-    with _hydra(layers):
-        return _compose(texts, layers, environment or {})
+    with hydra(layers):
+        return Composer(layers, environment or {}).compose(texts)
 
 
 @dataclass(frozen=True)
-class Composed:
-    """One point of a sweep: its override texts, its value by axis, and what they compose to."""
+class _Base:
+    """What group choices alone compose to, before single values are set.
 
-    words: tuple[str, ...]
-    choices: Mapping[str, str]
-    composition: Composition
-
-
-@dataclass(frozen=True)
-class ComposedSweep:
-    """A sweep: ``baseline`` is what is composed without the swept keys."""
-
-    axes: Mapping[str, tuple[str, ...]]
-    baseline: Composed
-    points: tuple[Composed, ...]
-
-
-def compose_sweep(texts: Sequence[str], layers: Layers, environment: Mapping[str, str] | None = None) -> ComposedSweep:
-    """Compose the baseline and every point of a sweep, in the order of the comma lists.
-
-    Raises:
-        ConfigError: as `compose`; names the point.
+    Attributes:
+        tree: as Hydra made it.
+        files: everything that took part.
+        notes: what the user should know about them.
     """
-    env = environment or {}
-    with _hydra(layers):
-        expansion = ov.expand(texts)
+
+    tree: Tree
+    files: tuple[Source, ...]
+    notes: tuple[str, ...]
+    #: With values set that many points share, by their texts.
+    trees: dict[tuple[str | None, ...], Tree] = field(default_factory=dict)
+
+    @functools.cached_property
+    def environment(self) -> Mapping[str, str]:
+        """The environment of the files."""
+        return Sources(self.files, {}).environment()
+
+
+class Composer:
+    """Composes many deployments from the same folders; each choice of groups is composed once.
+
+    Hydra itself composes a choice of groups first and then sets single values, one after the other, on the result. So
+    the first part is kept, and the second done on a copy (`launcher.compose.flat`): what comes out is the same.
+    """
+
+    def __init__(self, layers: Layers, environment: Mapping[str, str], labels: Mapping[str, str] | None = None) -> None:
+        self._layers = layers
+        self._environment = environment
+        self._labels = labels or {}
+        self._bases: dict[tuple[object, ...], _Base] = {}
+        self._groups: dict[str, bool] = {}
+
+    def compose(self, texts: Sequence[str]) -> Composition:
+        """Compose one deployment; only within `hydra`.
+
+        Raises:
+            ConfigError: as `compose`.
+        """
+        given = ov.read(texts, TOP_LEVEL, self._labels)
+        # A folder of one's own may make a group of any key; Hydra then has its own words for a value.
+        odd = [line for line in given.values if self._is_group(line.lstrip("+~").partition("=")[0])]
+        values = ov.parse([line for line in given.values if line not in odd])
         try:
-            baseline = Composed(expansion.fixed, {}, _compose(expansion.fixed, layers, env))
-        except ConfigError as error:
-            raise ConfigError(*(f"the baseline, without the swept keys: {p}" for p in error.problems)) from error
-        points: list[Composed] = []
-        for words, choices in expansion.points:
-            try:
-                points.append(Composed(words, choices, _compose(words, layers, env)))
-            except ConfigError as error:
-                label = " ".join(f"{key}={value}" for key, value in choices.items())
-                raise ConfigError(*(f"point '{label}': {p}" for p in error.problems)) from error
-    return ComposedSweep(expansion.axes, baseline, tuple(points))
+            base = self._base(given, odd)
+            data = self._data(base, values)
+        except (ConfigCompositionException, MissingConfigException, OmegaConfBaseException) as error:
+            raise ConfigError(_plain(error)) from error
+        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+            raise ConfigError(_broken_file(self._layers, error)) from error
+        sources = Sources(base.files, given.typed, self._labels)
+        env = {**base.environment, **given.environment}
+        data["env"] = {name: value for name, value in env.items() if value is not None} | dict(self._environment)
+        keep_as_written(data, sources)
+        deployment = to_deployment(data, sources.origin)
+        _check_name(deployment.name, sources)
+        return Composition(deployment, sources, base.notes)
 
+    def _data(self, base: _Base, values: Sequence[Override]) -> dict[str, Any]:
+        """Return the resolved values; up to the last one that needs Hydra they are set by it, once for all points."""
+        hydras = [number for number, value in enumerate(values, 1) if not base.tree.takes(value)]
+        first, rest = values[: max(hydras, default=0)], values[max(hydras, default=0) :]
+        tree = base.trees.get(name := tuple(value.input_line for value in first))
+        if tree is None:
+            tree = base.tree.changed(first)
+            if rest or not first:
+                base.trees[name] = tree
+        if not tree.takes_all(rest):
+            tree, rest = tree.changed(rest), []
+        return tree.data(rest)
 
-class _OwnLayers(SearchPathPlugin):
-    """Puts one's own folders before the packaged one; Hydra's own options only add behind it."""
+    def _is_group(self, key: str) -> bool:
+        if key not in self._groups:
+            self._groups[key] = any((layer.path / key).is_dir() for layer in self._layers.folders)
+        return self._groups[key]
 
-    folders: ClassVar[list[str]] = []
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        for folder in self.folders:  # each stands right before what is packaged, so the first stays the first
-            search_path.prepend(provider="launch", path=f"file://{folder}", anchor="main")
-
-
-@contextmanager
-def _hydra(layers: Layers) -> Iterator[None]:
-    _OwnLayers.folders = [str(layer.path) for layer in layers.folders if layer.own]
-    Plugins.instance().register(_OwnLayers)
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(version_base="1.3", config_dir=str(data_dir("conf"))):
-        yield
-
-
-def _compose(texts: Sequence[str], layers: Layers, environment: Mapping[str, str]) -> Composition:
-    given = ov.read(texts, _TOP_LEVEL)
-    _check_options(given, layers)
-    try:
-        lines = [*_group_lines(given, layers), *given.values]
-        config = hydra_compose("config", lines, return_hydra_config=True)
-        choices = {k: v for k, v in config.hydra.runtime.choices.items() if k in GROUPS}
-        sources = Sources(files_of(layers, _defaults(lines)), given.typed)
-        OmegaConf.set_struct(config, value=False)
-        # The environment is read from the files themselves: here YAML and OmegaConf would have altered it.
-        for key in ("hydra", "env"):
-            config.pop(key, None)
-        data = cast("dict[str, Any]", OmegaConf.to_container(config, resolve=True))
-    except (ConfigCompositionException, MissingConfigException, OmegaConfBaseException) as error:
-        raise ConfigError(_plain(error)) from error
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(_broken_file(layers, error)) from error
-    env = {**sources.environment(), **given.environment}
-    data["env"] = {name: value for name, value in env.items() if value is not None} | dict(environment)
-    keep_as_written(data, sources)
-    deployment = to_deployment(data, sources.origin)
-    _check_name(deployment.name, sources)
-    return Composition(deployment, sources, _notes(layers, choices))
+    def _base(self, given: ov.Overrides, odd: Sequence[str]) -> _Base:
+        name = (given.groups, *odd)
+        if name not in self._bases:
+            _check_options(given, self._layers, self._labels)
+            lines = [*_group_lines(given, self._layers), *odd]
+            config = hydra_compose("config", lines, return_hydra_config=True)
+            choices = {k: v for k, v in config.hydra.runtime.choices.items() if k in GROUPS}
+            files = files_of(self._layers, _defaults(lines))
+            with open_dict(config):
+                config.pop("hydra")
+            self._bases[name] = _Base(Tree(config), files, _notes(self._layers, choices))
+        return self._bases[name]
 
 
 def _defaults(lines: list[str]) -> list[tuple[str, str]]:
@@ -159,16 +167,15 @@ def _defaults(lines: list[str]) -> list[tuple[str, str]]:
     ]
 
 
-def _check_options(given: ov.Overrides, layers: Layers) -> None:
+def _check_options(given: ov.Overrides, layers: Layers, labels: Mapping[str, str]) -> None:
     """Refuse options that no file defines, each with the nearest that exists."""
     problems: list[str] = []
     for group, option in given.groups:
         valid = layers.options(group)
         if option not in valid:
-            line = given.typed[group]
-            hint = nearest(option, valid)
             problems.append(
-                f"override {line!r}: the group '{group}' has no option {option!r}{hint}; known: {', '.join(valid)}"
+                f"{called(given.typed[group], labels)}: the group '{group}' has no option {option!r}"
+                f"{nearest(option, valid)}; known: {', '.join(valid)}"
             )
     if problems:
         raise ConfigError(*problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 import typing
@@ -41,8 +42,7 @@ def to_deployment(data: Mapping[str, Any], origin: Callable[[str], str]) -> Depl
 def _convert_class(
     cls: type, data: Mapping[str, Any], path: str, problems: list[str], origin: Callable[[str], str]
 ) -> object:
-    hints = typing.get_type_hints(cls)
-    fields = {f.name: f for f in dataclasses.fields(cls)}
+    hints, fields = _described(cls)
     values: dict[str, Any] = {}
     for raw_key, value in data.items():
         key = str(raw_key)
@@ -78,6 +78,12 @@ def _convert_class(
     return None if problems else cls(**values)
 
 
+@functools.cache
+def _described(cls: type) -> tuple[dict[str, Any], dict[str, dataclasses.Field[Any]]]:
+    """Return types and fields of a class by name; finding the types out takes longer than a whole conversion."""
+    return typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
+
+
 def _mapping(value: object, what: str) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise _Problem(f"holds {what}, not {_shown(value)}")
@@ -94,7 +100,13 @@ def _required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _convert_map(full: str, value: object, problems: list[str], origin: Callable[[str], str]) -> dict[str, Any]:
-    convert = {"nccl": _nccl, "env": _text, "bench.log_patterns": _text, "secrets.env": _source, "secrets.args": _source}.get(full, _arg)
+    convert = {
+        "nccl": _nccl,
+        "env": _text,
+        "bench.log_patterns": _text,
+        "secrets.env": _source,
+        "secrets.args": _source,
+    }.get(full, _arg)
     result: dict[str, Any] = {}
     for raw_key, item in _mapping(value, "names and values").items():
         key = str(raw_key)

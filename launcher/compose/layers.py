@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.errors import ConfigError
-from launcher.paths import GROUPS, data_dir
+from launcher.paths import EXPERIMENT, GROUPS, data_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,4 +80,4 @@ def find_layers(config_dirs: Sequence[str], environ: Mapping[str, str], folder: 
 
 
 def _is_ours(path: Path) -> bool:
-    return (path / "config.yaml").is_file() or any((path / group).is_dir() for group in GROUPS)
+    return (path / "config.yaml").is_file() or any((path / group).is_dir() for group in (*GROUPS, EXPERIMENT))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
-from launcher.compose.sources import shown
+from launcher.compose.sources import called, shown
 from launcher.errors import ConfigError, nearest
-from launcher.paths import GROUPS
+from launcher.paths import EXPERIMENT, GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hydra.core.override_parser.types import Override
 
@@ -44,25 +45,43 @@ class Overrides:
 def quoted(text: str) -> str:
     """Return ``KEY=VALUE`` with the value quoted for Hydra and the whole quoted for a shell, ready to paste."""
     key, _, value = text.partition("=")
-    inner = value.replace("\\", "\\\\").replace('"', '\\"')
-    return shlex.quote(f'{key}="{inner}"')
+    return shlex.quote(f"{key}={quoted_value(value)}")
 
 
-def parse(texts: Sequence[str]) -> list[Override]:
+def quoted_value(value: str) -> str:
+    """Return a value in quotes, so that Hydra reads exactly this text."""
+    return QuotedString(value, Quote.double).with_quotes()
+
+
+@functools.lru_cache(maxsize=16384)
+def _parsed(text: str) -> Override:
+    """Parse one override; the points of a sweep share nearly all of theirs, so nobody may alter the result."""
+    return _parser().parse_override(text)
+
+
+@functools.cache
+def _parser() -> OverridesParser:
+    return OverridesParser.create()
+
+
+def parse(texts: Sequence[str], labels: Mapping[str, str] | None = None) -> list[Override]:
     """Parse override texts with Hydra's grammar; all bad ones are named at once.
+
+    Args:
+        texts: as typed, or as a file says.
+        labels: by text, which file and key it comes from.
 
     Raises:
         ConfigError: an override does not fit the grammar.
     """
-    parser = OverridesParser.create()
     parsed: list[Override] = []
     problems: list[str] = []
     for text in texts:
         try:
-            parsed.append(parser.parse_override(text))
+            parsed.append(_parsed(text))
         except HydraException:
             problems.append(
-                f"override {shown(text)!r} cannot be read; a value with special characters needs quotes:"
+                f"{called(text, labels)} cannot be read; a value with special characters needs quotes:"
                 f" {quoted(shown(text))}"
                 if "=" in text
                 else f"{text!r} is neither a verb, a deployment's name nor an override KEY=VALUE"
@@ -72,58 +91,13 @@ def parse(texts: Sequence[str]) -> list[Override]:
     return parsed
 
 
-@dataclass(frozen=True)
-class Expansion:
-    """A command line with comma lists, taken apart.
-
-    Attributes:
-        axes: swept keys with their values, in the order typed.
-        fixed: override texts that are the same for every point.
-        points: of each point its override texts and its value by axis; the product of all lists and ranges.
-    """
-
-    axes: dict[str, tuple[str, ...]]
-    fixed: tuple[str, ...]
-    points: tuple[tuple[tuple[str, ...], dict[str, str]], ...]
-
-
-def expand(texts: Sequence[str]) -> Expansion:
-    """Expand comma lists, ranges and choices.
-
-    Raises:
-        ConfigError: an override does not fit the grammar, a key is swept twice, or no values are named.
-    """
-    fixed: list[str] = []
-    written: dict[str, list[tuple[str, str]]] = {}
-    for override in parse(texts):
-        if not override.is_sweep_override():
-            fixed.append(override.input_line or "")
-            continue
-        key, element = override.key_or_group, override.get_key_element()
-        if key in written:
-            raise ConfigError(f"{key} is swept twice: give one list")
-        if key.startswith("secrets"):
-            raise ConfigError(f"{key}: a secret is no axis of a sweep: it changes no measurement")
-        try:
-            values = [str(value) for value in override.sweep_string_iterator()]
-        except HydraException:  # glob and interval, which name no values
-            values = []
-        if not values:
-            raise ConfigError(f"override {override.input_line!r} names no values to try: list them, as {key}=A,B")
-        written[key] = [(f"{element}={value}", value) for value in values]
-    points = tuple(
-        ((*fixed, *(word for word, _ in chosen)), {key: v for key, (_, v) in zip(written, chosen, strict=True)})
-        for chosen in itertools.product(*written.values())
-    )
-    return Expansion({key: tuple(v for _, v in values) for key, values in written.items()}, tuple(fixed), points)
-
-
-def read(texts: Sequence[str], top_level: Sequence[str]) -> Overrides:
+def read(texts: Sequence[str], top_level: Sequence[str], labels: Mapping[str, str] | None = None) -> Overrides:
     """Classify overrides that hold no sweep.
 
     Args:
         texts: as typed, with or without ``+``.
         top_level: names of the schema's fields, for hints.
+        labels: by text, which file and key it comes from; all others were typed.
 
     Raises:
         ConfigError: bad grammar, a comma list without ``-m``, an unknown first key, a key given twice.
@@ -133,11 +107,11 @@ def read(texts: Sequence[str], top_level: Sequence[str]) -> Overrides:
     environment: dict[str, str | None] = {}
     typed: dict[str, str] = {}
     problems: list[str] = []
-    for override in parse(texts):
+    for override in parse(texts, labels):
         line = override.input_line or ""
         key = override.key_or_group
-        if problem := _problem(override, line, key, typed, top_level):
-            problems.append(problem)
+        if problem := _problem(override, line, typed, top_level):
+            problems.append(f"{called(line, labels)}{problem}")
             continue
         typed[key] = line
         if key in GROUPS:
@@ -160,21 +134,24 @@ def _variable(override: Override, line: str) -> str | None:
     return value if isinstance(value, str) and raw.strip()[:1] in {"'", '"'} else raw
 
 
-def _problem(override: Override, line: str, key: str, typed: dict[str, str], top_level: Sequence[str]) -> str:
+def _problem(override: Override, line: str, typed: dict[str, str], top_level: Sequence[str]) -> str:
+    """Return what is wrong with an override, as the end of a message that begins with it."""
+    key = override.key_or_group
     first = key.split(".", maxsplit=1)[0]
-    line = shown(line)
+    if key == EXPERIMENT:
+        return " is a whole sweep: add -m"
     if override.is_sweep_override():
-        return f"override {line!r} is a list of values: add -m to try each, or quote it: {quoted(line)}"
+        return f" is a list of values: add -m to try each, or quote it: {quoted(shown(line))}"
     if key in _MAPS and not override.is_delete():
-        return f"override {line!r}: set the names one by one: {key}.NAME=VALUE"
+        return f": set the names one by one: {key}.NAME=VALUE"
     if override.package is not None:
-        return f"override {line!r}: '@' is not used here; every group has its own place"
+        return ": '@' is not used here; every group has its own place"
     if first not in (*GROUPS, *top_level):
-        return f"override {line!r}: there is no key or group {first!r}{nearest(first, [*GROUPS, *top_level])}"
+        return f": there is no key or group {first!r}{nearest(first, [*GROUPS, *top_level])}"
     if key in typed:
-        return f"override {line!r} contradicts {shown(typed[key])!r}: give {key!r} once"
+        return f" contradicts {shown(typed[key])!r}: give {key!r} once"
     if key in GROUPS and override.is_delete():
-        return f"override {line!r}: a group cannot be removed; choose another option"
+        return ": a group cannot be removed; choose another option"
     if key in GROUPS and not isinstance(override.value(), str):
-        return f"override {line!r}: choose one option by name, as {key}=NAME"
+        return f": choose one option by name, as {key}=NAME"
     return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import yaml
@@ -45,12 +45,14 @@ class Sources:
 
     files: tuple[Source, ...]
     typed: Mapping[str, str]
+    #: By text of `typed`: file and key of the experiment that it comes from.
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def origins(self, key: str) -> list[str]:
         """Return everything that sets a key, strongest first: overrides, then files."""
         parts = key.split(".")
         prefixes = [".".join(parts[:depth]) for depth in range(len(parts), 0, -1)]
-        typed = [f"override {shown(self.typed[p])!r}" for p in prefixes if p in self.typed and p not in GROUPS]
+        typed = [called(self.typed[p], self.labels) for p in prefixes if p in self.typed and p not in GROUPS]
         files = [f"{s.label}" for s in reversed(self.files) if _sets(s, key)]
         return typed + files
 
@@ -104,6 +106,12 @@ def shown(line: str) -> str:
     """Return an override as it may be repeated: what was typed for a secret may be the secret."""
     key, sign, _ = line.partition("=")
     return f"{key}{sign}…" if key.lstrip("+~").startswith("secrets.") else line
+
+
+def called(line: str, labels: Mapping[str, str] | None = None) -> str:
+    """Return how a message calls an override: by the file that it comes from, or as typed."""
+    label = (labels or {}).get(line)
+    return f"{label}: {shown(line)!r}" if label else f"override {shown(line)!r}"
 
 
 def files_of(layers: Layers, defaults: Sequence[tuple[str, str]]) -> tuple[Source, ...]:

@@ -21,7 +21,7 @@ _MODULES = (
     *("guard", "wait", "failure", "library"),
     *("files", "nccl_conf", "nccl_block", "neighbours", "needs", "facts", "expect"),
     *("obstacle", "as_user", "model_files", "model_place", "preflight_draft", "preflight_host", "preflight"),
-    *("comm", "lease", "bench"),
+    *("comm", "lease", "bench", "readings", "client", "load"),
     *("findings", "env_file", "unit_files", "record", "observe"),
     *("failed", "staging", "leftovers", "serving", "keep", "origin", "generations", "marker"),
     *("drift_files", "drift_loaded", "drift_processes", "drift_inputs", "drift_host", "check"),

@@ -44,9 +44,8 @@ def replace_process(release: Release, env: Mapping[str, str], secrets: Mapping[s
         LaunchError: the program cannot be started.
     """
     argv = list(release.argv)
-    arguments = {name[len(_ARGUMENT) :]: value for name, value in secrets.items() if name.startswith(_ARGUMENT)}
-    if arguments:
-        argv[-1] = _secrets_file(arguments)
+    if arguments := secret_arguments(secrets):
+        argv[-1] = secrets_file(arguments)
     folder = release.settings.get("WorkingDirectory")
     try:
         if folder:
@@ -57,7 +56,12 @@ def replace_process(release: Release, env: Mapping[str, str], secrets: Mapping[s
         raise LaunchError(f"{what} cannot be used: {error.strerror}") from error
 
 
-def _secrets_file(arguments: Mapping[str, str]) -> str:
+def secret_arguments(secrets: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the secrets that are flags of the server, by key."""
+    return {name[len(_ARGUMENT) :]: value for name, value in secrets.items() if name.startswith(_ARGUMENT)}
+
+
+def secrets_file(arguments: Mapping[str, str]) -> str:
     """Write secret flags where only this user can read them, in memory and gone with the session or the machine."""
     folder = tempfile.mkdtemp(prefix="launch-", dir=os.environ.get("XDG_RUNTIME_DIR") or "/dev/shm")  # noqa: S108
     path = Path(folder) / "secrets.yaml"

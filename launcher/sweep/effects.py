@@ -41,7 +41,7 @@ class Effect:
 
 
 def effects(sweep: Sweep, judgement: Judgement) -> list[Effect]:
-    """Return the effects of every verdict that says better or worse, in their order."""
+    """Return the effects of every verdict on communication that says better or worse, in their order."""
     workloads = {workload.name: workload for workload in sweep.workloads}
     base = {
         workload: level([reading.value for _, reading in found])
@@ -51,7 +51,9 @@ def effects(sweep: Sweep, judgement: Judgement) -> list[Effect]:
     return [
         _effect(verdict, workloads[verdict.workload], base)
         for verdict in judgement.verdicts
-        if verdict.word in ("better", "worse") and math.isfinite(verdict.difference)
+        if verdict.word in ("better", "worse")
+        and math.isfinite(verdict.difference)
+        and workloads[verdict.workload].details.get("allreduces")
     ]
 
 

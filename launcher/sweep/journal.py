@@ -1,8 +1,9 @@
 """The journal of a sweep on disk: its plan once, then one line for each trial, appended and never changed.
 
-``OUT/SWEEP_ID/sweep.json`` is the sweep without its trials, ``OUT/SWEEP_ID/journal.jsonl`` has one trial a line, in the
-order in which they ended. A last line that is torn (a power cut, a full disk) is passed over when reading and cut off
-by the next append, so that no later line is lost.
+``OUT/SWEEP_ID/sweep.json`` is the sweep without its trials (replaced when it is resumed),
+``OUT/SWEEP_ID/journal.jsonl`` has one trial a line, in the order in which they ended. A last line
+that is torn (a power cut, a full disk) is passed over when reading and cut off by the next append, so that no later
+line is lost.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.errors import ConfigError, LaunchError
 
 from . import disk
+from .current import counted
 from .plain import UnfitError, from_plain, to_plain
 from .record import Sweep, Trial
 
@@ -42,8 +44,6 @@ def create(out: Path, sweep: Sweep) -> Path:
     if not sweep.id or sweep.id.startswith(".") or "/" in sweep.id or "\0" in sweep.id:
         raise ConfigError(f"a sweep cannot be kept under the id {sweep.id!r}: it has to be a plain name of a folder")
     folder = out / sweep.id
-    plan = {"version": VERSION, **to_plain(sweep)}
-    del plan["trials"]
     with disk.told(folder, "no sweep is begun"):
         out.mkdir(parents=True, exist_ok=True)
         try:
@@ -55,7 +55,7 @@ def create(out: Path, sweep: Sweep) -> Path:
             ) from None
         try:
             disk.put(folder / JOURNAL, "".join(_line(trial) for trial in sweep.trials))
-            disk.put(folder / PLAN, json.dumps(plan, indent=1) + "\n")
+            disk.put(folder / PLAN, _text(sweep))
             disk.sync_folder(out)
         except BaseException:
             with suppress(OSError):
@@ -64,6 +64,15 @@ def create(out: Path, sweep: Sweep) -> Path:
                 folder.rmdir()
             raise
     return folder
+
+
+def replan(folder: Path, sweep: Sweep) -> None:
+    """Replace the plan of a sweep that is resumed; its trials stay, so it has to know all of their points.
+
+    Raises:
+        LaunchError: no space, no permission, folder gone. What was there stays.
+    """
+    disk.put(folder / PLAN, _text(sweep))
 
 
 def append(folder: Path, trial: Trial, tell: Callable[[str], None] = _silent) -> None:
@@ -101,7 +110,7 @@ def append(folder: Path, trial: Trial, tell: Callable[[str], None] = _silent) ->
 
 
 def load(folder: Path, tell: Callable[[str], None] = _silent) -> Sweep:
-    """Return a sweep with all of its trials.
+    """Return a sweep with all of its trials, those that count apart from those that no longer do.
 
     Args:
         folder: of the sweep.
@@ -118,8 +127,10 @@ def load(folder: Path, tell: Callable[[str], None] = _silent) -> Sweep:
         lines.append(tail)
     elif tail:
         tell(_torn(path, tail, "is passed over"))
-    digests = {point.digest for point in sweep.points}
-    return replace(sweep, trials=tuple(_trial(f"{path}:{n}", line, digests) for n, line in enumerate(lines, 1)))
+    digests = {point.digest for point in (*sweep.points, *sweep.gone)}
+    return counted(
+        replace(sweep, trials=tuple(_trial(f"{path}:{n}", line, digests) for n, line in enumerate(lines, 1)))
+    )
 
 
 def latest(out: Path) -> Path | None:
@@ -133,6 +144,12 @@ def latest(out: Path) -> Path | None:
             return None
         found = [folder for folder in out.iterdir() if (folder / PLAN).is_file()]
     return max(found, key=lambda folder: folder.name, default=None)
+
+
+def _text(sweep: Sweep) -> str:
+    plan = {"version": VERSION, **to_plain(replace(sweep, trials=(), past=()))}
+    del plan["trials"], plan["past"]
+    return json.dumps(plan, indent=1) + "\n"
 
 
 def _plan(path: Path) -> Sweep:

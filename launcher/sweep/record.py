@@ -43,6 +43,9 @@ class Point:
         choices: value by axis, such as {"nccl.algo": "Tree"}.
         aliases: labels of points that render to the same release.
         notes: warnings of rules, one line each.
+        words: what it was composed from, as a command line takes it: overrides, ``-e NAME=VALUE``, ``--allow RULE``.
+        env: of its release.
+        argv: of its release.
     """
 
     digest: str
@@ -50,6 +53,9 @@ class Point:
     choices: Mapping[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    argv: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -187,7 +193,11 @@ class Sweep:
         left_out: refused ones.
         settings: how it is run and judged.
         facts: hardware, versions, notes on the method.
-        trials: in the order in which they ran.
+        trials: that count, in the order in which they ran.
+        past: likewise those that count for nothing any more; see `launcher.sweep.current`.
+        gone: points of an earlier run that were not asked for again; their trials are past.
+        since: seconds since 1970 at which it was resumed for the last time; 0: never.
+        forgiven: orders of failed trials that no longer keep their point from being started.
     """
 
     name: str
@@ -201,6 +211,10 @@ class Sweep:
     settings: Settings = field(default_factory=Settings)
     facts: Mapping[str, Any] = field(default_factory=dict)
     trials: tuple[Trial, ...] = ()
+    past: tuple[Trial, ...] = ()
+    gone: tuple[Point, ...] = ()
+    since: float = 0.0
+    forgiven: tuple[int, ...] = ()
 
     @property
     def baseline(self) -> Point:

@@ -73,10 +73,10 @@ def _step(sweep: Sweep, judgement: Judgement, now: float) -> Point | str:
     left = _starts_left(sweep, now)
     if left < 1:
         return f"the {sweep.settings.minutes:g} minutes are over"
-    failures = [outcome(trial) for trial in trials if trial.point == baseline.digest]
+    failures = [outcome(trial) for trial in _starts(sweep, baseline)]
     if len(failures) >= FAILURES and all(failures[-FAILURES:]):
         return f"the baseline failed twice in a row: {failures[-1]}"
-    if not failures or failures[-1]:
+    if not failures or failures[-1] or not _seen_since(sweep):
         return baseline
     since = _since_baseline(sweep)
     if since and left < 2:  # the closing baseline is the last that fits
@@ -93,7 +93,7 @@ def _starts_left(sweep: Sweep, now: float) -> float:
     if not sweep.settings.minutes:
         return math.inf
     mean = sum(trial.seconds for trial in sweep.trials) / len(sweep.trials)
-    rest = sweep.settings.minutes * 60 - (now - sweep.trials[0].at)
+    rest = sweep.settings.minutes * 60 - (now - max(sweep.since, sweep.trials[0].at))
     return rest / mean if mean > 0 else math.inf if rest >= 0 else 0
 
 
@@ -103,8 +103,13 @@ def _since_baseline(sweep: Sweep) -> int:
     return len(sweep.trials) - (places[-1] if places else 0)
 
 
+def _seen_since(sweep: Sweep) -> bool:
+    """Return whether the baseline ran since the sweep was resumed: it shows what has changed in between."""
+    return not sweep.since or any(t.at >= sweep.since for t in sweep.trials if t.point == sweep.baseline.digest)
+
+
 def _starts(sweep: Sweep, point: Point) -> list[Trial]:
-    return [trial for trial in sweep.trials if trial.point == point.digest]
+    return [trial for trial in sweep.trials if trial.point == point.digest and trial.order not in sweep.forgiven]
 
 
 def _open(sweep: Sweep) -> list[Point]:

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from launcher.sweep import journal
+from launcher.sweep import current, journal
 from launcher.sweep.schedule import next_point, why_over
 from launcher.sweep.statistics import judge
 
@@ -56,9 +56,10 @@ def run(
     judgement = judge(sweep)
     while point := next_point(sweep, judgement, clock()):
         watcher.begins(sweep, point)
-        trial = measure(point, len(sweep.trials) + 1, _upcoming(sweep, judgement, point, clock()))
+        order = len(sweep.trials) + len(sweep.past) + 1
+        trial = measure(point, order, _upcoming(sweep, judgement, point, clock()))
         journal.append(folder, trial)
-        sweep = dataclasses.replace(sweep, trials=(*sweep.trials, trial))
+        sweep = current.counted(dataclasses.replace(sweep, trials=(*sweep.trials, trial)))
         judgement = judge(sweep)
         watcher.ended(sweep, trial)
     return sweep, why_over(sweep, judgement, clock())
@@ -69,5 +70,6 @@ def _upcoming(sweep: Sweep, judgement: Judgement, point: Point, now: float) -> P
     before = next((trial for trial in reversed(sweep.trials) if trial.readings), None)
     if before is None:
         return None
-    likely = dataclasses.replace(before, point=point.digest, order=len(sweep.trials) + 1)
+    order = len(sweep.trials) + len(sweep.past) + 1
+    likely = dataclasses.replace(before, point=point.digest, order=order, at=now)
     return next_point(dataclasses.replace(sweep, trials=(*sweep.trials, likely)), judgement, now)

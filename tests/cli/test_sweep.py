@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from launcher.cli import main
+from launcher.sweep import journal
+from launcher.sweep.record import Point, Sweep, Trial, Workload
 from tests.agent import gloo
 
 fleet = pytest.mark.fleet
@@ -154,6 +156,81 @@ def test_refused_points_are_left_out(capsys: pytest.CaptureFixture[str]) -> None
     assert "[nccl-min-above-max-channels]" in record["points"][2]["notes"][0]
 
 
+def test_inert_points_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    flag = "engine.args.num_continuous_decode_steps"
+    words = ("-m", f"{flag}=4,8,16", "nccl.algo=Ring,PAT")
+    record = planned(capsys, *words)
+    assert labels(record) == ["baseline", f"{flag}=4 nccl.algo=Ring", f"{flag}=4 nccl.algo=PAT"]
+    assert len(record["left_out"]) == 4
+    assert main(list(words)) == 0
+    out = capsys.readouterr().out
+    assert f"left out  {flag}=8 nccl.algo=Ring  and 3 more for the same\n" in out
+    assert out.count("[engine-flag-inert]. To measure it: --allow engine-flag-inert") == 1
+    assert len(planned(capsys, *words, "--allow", "engine-flag-inert")["points"]) == 7
+
+
+def test_a_whole_sweep_from_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("-m", "+hw=rtx6000x8", "+spec=eagle3_2step", "+experiment=nccl_pcie", "nccl.nthreads=512")
+    record = planned(capsys, *words)
+    assert (len(record["points"]), len(record["left_out"])) == (45, 9)
+    assert record["points"][0]["aliases"] == ["nccl.algo=Ring nccl.proto=LL nccl.max_nchannels=16 nccl.buffsize=16MiB"]
+    assert record["workloads"][3]["name"] == "verify-1"
+    assert main(["up", "-m", *words[1:]]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) < 70
+    assert "filter 1 leaves out nccl.proto=LL with nccl.buffsize=4MiB" in out
+    for wrong in (["plan"], []):
+        assert main([*wrong, "experiment=nccl_pcie"]) == 2
+        assert "'experiment=nccl_pcie' is a whole sweep: add -m" in capsys.readouterr().err
+
+
+def test_a_plan_of_many_points_is_short(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        "-m",
+        "env.A=range(0,40)",
+        "nccl.min_nchannels=range(1,11)",
+        "nccl.max_nchannels=5",
+        *TINY,
+        "target=process",
+    )
+    assert main(["plan", *words]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("sweep of 201 points\n")
+    assert len(out.splitlines()) < 35
+    assert "  … and 189 more, the last axis fastest; --json lists all\n" in out
+    assert "  axes: env.A = 0, 1, 2, … 39 (40)\n" in out
+    assert "left out  env.A=0 nccl.min_nchannels=6  and 199 more for the same\n" in out
+    assert "the baseline again after every 6; the next round backwards" in out
+    assert "469 fresh starts at least: about 70 min (9 s each, a guess, none was measured here yet)" in out
+    assert len(planned(capsys, "plan", *words)["points"]) == 201
+
+
+def test_the_time_is_that_of_earlier_sweeps(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "-m", ALGORITHMS, *TINY, "target=process"]
+    record = planned(capsys, *words)
+    assert (record["starts"], record["seconds_each"], record["seconds"]) == (7, 9.0, 63.0)
+    points = tuple(Point(point["digest"], point["label"]) for point in record["points"])
+    took = [Trial(points[0].digest, n, 0.0, seconds) for n, seconds in enumerate((20.0, 30.0), 1)]
+    failed = Trial(points[0].digest, 3, 0.0, 600.0, failure="hang")
+    for name, ran in (("other", took[:1]), ("tiny", [*took, failed])):
+        workload = Workload("decode-1", "decode", "decode, batch 1", "us")
+        sweep = Sweep(name, f"2026-{name}-allreduce", "", "", {}, (workload,), points, trials=tuple(ran))
+        journal.create(folder / "results", sweep)
+    (folder / "results/2027-tiny-allreduce").mkdir()
+    (folder / "results/2027-tiny-allreduce/sweep.json").write_text("broken")
+    assert main(words) == 0
+    assert "7 fresh starts at least: about 3 min (25 s each, as 2 earlier ones)" in capsys.readouterr().out
+    assert main([*words, "name=third", "sweep.minutes=1"]) == 0
+    out = capsys.readouterr().out
+    assert "about 1 min (23.3 s each, as 3 earlier ones)" in out
+    assert "ended after 1 min" in out
+
+
+def test_loads_of_the_client_are_no_points(capsys: pytest.CaptureFixture[str]) -> None:
+    record = planned(capsys, "-m", "bench.loads.a.concurrency=1,8", "nccl.algo=Ring,PAT")
+    assert list(record["axes"]) == ["bench.loads.a.concurrency", "nccl.algo"]  # nothing is served here
+
+
 # --- refusals
 
 BASELINE = "the baseline, without the swept keys: "
@@ -173,8 +250,12 @@ WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "no list": (("-m", "nccl.algo=Ring"), ["-m without a list of values"]),
     "nothing": (("-m",), ["-m without a list of values"]),
     "an empty range": (("-m", "nccl.min_nchannels=range(1,1)"), ["names no values to try"]),
-    "an interval": (("-m", "sweep.effect=interval(0,1)"), ["names no values to try"]),
-    "a pattern": (("-m", "nccl=glob(*)"), ["names no values to try"]),
+    "an interval": (("-m", "nccl.nthreads=interval(64,512)"), ["interval() names no values", "nccl.nthreads=A,B"]),
+    "a pattern of nothing": (("-m", "nccl=glob(x*)"), ["names no values to try: the group has default, "]),
+    "a pattern of values": (("-m", "engine.port=glob(*)"), ["glob() picks options of a group", "'engine.port'"]),
+    "too many": (("-m", "env.A=range(0,100)", "env.B=range(0,51)"), ["a sweep of 5,100 points (100 x 51): 5,000"]),
+    "far too many": (("-m", "env.A=range(0,1000000000)"), ["a range of 1,000,000,000 values"]),
+    "how it is run": (("-m", "sweep.repeats=1,2"), ["sweep.repeats says how a sweep is run"]),
     "two lists": (("-m", ALGORITHMS, "nccl.algo=PAT,NVLS"), ["nccl.algo is swept twice"]),
     "a list and a value": (("-m", ALGORITHMS, "nccl.algo=PAT"), ["contradicts 'nccl.algo=PAT'"]),
     "a secret": (("-m", "secrets.env.HF_TOKEN=hf_REAL,hf_OTHER"), ["secrets.env.HF_TOKEN: a secret is no axis"]),

@@ -10,11 +10,13 @@ import pytest
 import yaml
 
 from launcher.catalogue import nccl
+from launcher.compose import compose_sweep
 from launcher.errors import RenderError
-from launcher.paths import data_dir
+from launcher.paths import EXPERIMENT, data_dir
 from launcher.render import render
 from launcher.schema import Bench, Engine, Hardware, Model, Speculation, Target
-from tests.composing import compose
+from launcher.sweep.points import build
+from tests.composing import compose, compose_points, packaged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from launcher.schema import Deployment
 
 CONF = data_dir("conf")
-FILES = sorted(CONF.glob("*/*.yaml"))
+FILES = sorted(path for path in CONF.glob("*/*.yaml") if path.parent.name != EXPERIMENT)
+EXPERIMENTS = sorted(CONF.glob(f"{EXPERIMENT}/*.yaml"))
 CLASSES: dict[str, type] = {
     "hw": Hardware, "model": Model, "spec": Speculation, "engine": Engine, "target": Target, "bench": Bench,
 }  # fmt: skip
@@ -68,7 +71,7 @@ def test_every_model_renders_on_every_machine_that_has_the_gpus(hw: str, model: 
         assert argv[argv.index("--tp-size") + 1] == str(deployment.model.tensor_parallel)
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parent.name in SOURCED], ids=name_of)
+@pytest.mark.parametrize("path", [*(p for p in FILES if p.parent.name in SOURCED), *EXPERIMENTS], ids=name_of)
 def test_every_preset_names_its_source(path: Path) -> None:
     assert re.search(r"^# Source: \S", path.read_text(encoding="utf-8"), re.MULTILINE)
 
@@ -180,3 +183,26 @@ def test_facts_of_the_machines() -> None:
         h = chosen("hw", name).hw
         found[name] = (h.gpu, h.gpu_count, h.gpu_memory_gb, h.interconnect, h.p2p)
     assert found == MACHINES
+
+
+# --- experiments
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=name_of)
+def test_every_experiment_can_be_measured_on_the_reference_machine(path: Path) -> None:
+    words = ["+hw=rtx6000x8", "+spec=eagle3_2step", f"{EXPERIMENT}={path.stem}"]
+    composed = compose_sweep(words, packaged())
+    points = build(composed, (), lambda _, release: release.digest)
+    assert composed.baseline.composition.deployment.bench.kind != "off"
+    assert {out.label for out in points.left_out} == {label for label, _ in composed.filtered}  # no rule refuses one
+    assert len(points.candidates) > 2
+
+
+def test_the_sweep_of_the_reference_team() -> None:
+    points = compose_points(["+hw=rtx6000x8", f"{EXPERIMENT}=nccl_pcie"])
+    assert len(points) == 45
+    found = [(d.nccl.get("algo"), d.nccl.get("proto"), d.nccl["max_nchannels"], d.nccl["buffsize"]) for _, d in points]
+    assert ("Tree", "Simple", "2", "4194304") in found
+    assert (None, None, "16", "16777216") in found
+    assert {size for _, proto, _, size in found if proto == "LL"} == {"16777216"}
+    assert {(d.nccl["p2p_level"], d.nccl["nthreads"], d.bench.kind) for _, d in points} == {("SYS", "512", "allreduce")}

@@ -18,6 +18,10 @@ that come and go, as compilers do), nccl_extra (workers get an NCCL setting more
 Tree, with NCCL's line), cut_env (workers rename themselves over their environment in spite of SPT_NOENV). With
 @WORD a fault is one only where the command line has this word: `crash@--standin-load`.
 
+How fast it answers can follow a law of its environment: STANDIN_TOKEN_SECONDS a token and STANDIN_PROMPT_SECONDS a word
+of the prompt are multiplied by what STANDIN_LAW says, a JSON list of ["NAME=VALUE", factor of tokens, factor of
+prompts]; STANDIN_NOISE is the relative spread from start to start, which nobody can foresee.
+
 A file `lib/libnccl.so.2` beside this program is mapped by the main process and the workers, as NCCL is.
 """
 
@@ -29,6 +33,7 @@ import http.server
 import json
 import mmap
 import os
+import random
 import re
 import signal
 import socket
@@ -211,6 +216,20 @@ def fault_file() -> str:
         return ""
 
 
+def pace() -> tuple[float, float]:
+    """Return the seconds of a token and of a word of a prompt, by the law of this environment; drawn once a start."""
+    token, word = (
+        float(os.environ.get(n, d)) for n, d in (("STANDIN_TOKEN_SECONDS", "0.001"), ("STANDIN_PROMPT_SECONDS", "0"))
+    )
+    for pair, tokens, prompts in json.loads(os.environ.get("STANDIN_LAW", "[]")):
+        name, _, value = pair.partition("=")
+        if os.environ.get(name) == value:
+            token, word = token * tokens, word * prompts
+    spread = float(os.environ.get("STANDIN_NOISE", "0"))
+    draw = random.SystemRandom()
+    return token * draw.lognormvariate(0, spread), word * draw.lognormvariate(0, spread)
+
+
 class Engine:
     """The main process: spawns workers, serves, and ends the way its flavour ends."""
 
@@ -221,6 +240,7 @@ class Engine:
         self.stopping = False
         self.library = map_library()
         self.served = 0
+        self.pace = pace()
 
     def run(self) -> None:
         """Load, serve, watch the workers; never returns."""
@@ -405,10 +425,12 @@ class Endpoints(http.server.BaseHTTPRequestHandler):
 
     def _complete(self, asked: dict[str, object], *, chat: bool) -> None:
         count = int(str(asked.get("max_tokens") or asked.get("max_completion_tokens") or 16))
-        pause = float(os.environ.get("STANDIN_TOKEN_SECONDS", "0.001"))
+        pause, each = self.engine.pace
+        words = len(str(asked.get("prompt") or "").split())
+        time.sleep(each * words)
         kind = "chat.completion" if chat else "text_completion"
         base = {"id": "standin-1", "created": int(time.time()), "model": self.engine.options.served}
-        usage = {"prompt_tokens": 1, "completion_tokens": count, "total_tokens": count + 1}
+        usage = {"prompt_tokens": words, "completion_tokens": count, "total_tokens": count + words}
         if not asked.get("stream"):
             time.sleep(pause * count)
             text = "ok " * count

@@ -47,7 +47,8 @@ def trial(of: Point, order: int, readings: Sequence[Reading] = (), **fields: Any
         }
         for key, value in of.choices.items()
     }
-    return Trial(of.digest, order, BEGIN + 95 * order, 80.0, tuple(readings), **{"proof": proof, **fields})
+    told = {"at": BEGIN + 95 * order, "seconds": 80.0, "proof": proof, **fields}
+    return Trial(of.digest, order, readings=tuple(readings), **told)
 
 
 def verdict(of: Point, workload: Workload, difference: float, half: float = 0.006, **fields: Any) -> Verdict:

@@ -1,0 +1,147 @@
+"""With what the points of a sweep are measured, by the kind of its bench: the workloads, and who measures them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+from launcher.bench.steps import steps
+from launcher.cli.tell import confirmed, who
+from launcher.errors import ConfigError, HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from launcher.cli.parser import CommandLine
+    from launcher.schema import Deployment, Load
+    from launcher.sweep.points import Points
+    from launcher.sweep.record import Sweep, Workload
+    from launcher.sweep.session import Measure
+
+#: Seconds that a session may hold a host beside its starts and loads, and at most.
+_SLACK, _LONGEST = 1800, 7 * 24 * 3600
+
+
+def workloads(points: Points) -> tuple[Workload, ...]:
+    """Return what is measured of every point.
+
+    Raises:
+        ConfigError: it cannot be measured, or points could not be compared.
+    """
+    deployment = points.candidates[0].deployment
+    if deployment.bench.kind == "serve":
+        from launcher.bench import loads
+
+        return loads.workloads(loads.loads(deployment))
+    first = steps(deployment)
+    for candidate in points.candidates[1:]:
+        if steps(candidate.deployment) != first:
+            raise ConfigError(
+                f"point '{candidate.point.label}' has messages of other sizes than the baseline: with bench=allreduce"
+                " points differ in NCCL's variables and the environment; measure models, speculation and"
+                " engine.tensor_parallel one at a time"
+            )
+    return tuple(step.workload for step in first)
+
+
+def check_place(deployment: Deployment) -> None:
+    """Refuse a target that nothing can be measured on, before anything is written.
+
+    Raises:
+        ConfigError: several hosts are named.
+    """
+    if deployment.target.kind == "ssh" and len(deployment.target.hosts) > 1:
+        raise ConfigError("a measurement takes one host: name one in target.hosts")
+
+
+def agreed(line: CommandLine, points: Points, sweep: Sweep) -> bool:
+    """Ask for the down time where a server makes room for the points; without a terminal ``--yes`` is the answer."""
+    deployment = points.candidates[0].deployment
+    if deployment.bench.kind != "serve" or deployment.target.kind == "process" or line.yes:
+        return True
+    unit = f"launch-{deployment.name}.service"
+    print(f"{sweep.target}: {unit}, if it runs there, makes room for the points, and comes back at the end.")
+    return confirmed(line, "Begin? [y/N] ")
+
+
+@contextlib.contextmanager
+def measuring(points: Points, sweep: Sweep, folder: Path, emit: Callable[[str], None]) -> Iterator[Measure]:
+    """Give what measures the points; leaving the context puts everything back.
+
+    Raises:
+        LaunchError: nothing can be measured there.
+    """
+    deployment = points.candidates[0].deployment
+    if deployment.bench.kind == "serve":
+        with _serving(points, sweep, folder, emit) as measure:
+            yield measure
+        return
+    from launcher.bench.measure import AllReduce, place
+
+    where = place(deployment, who())
+    try:
+        yield AllReduce({c.point.digest: c.deployment for c in points.candidates}, where, lambda _: None)
+    finally:
+        where.close()
+
+
+@contextlib.contextmanager
+def _serving(points: Points, sweep: Sweep, folder: Path, emit: Callable[[str], None]) -> Iterator[Measure]:
+    from launcher.bench import loads
+    from launcher.bench.serve import Serve
+
+    deployment = points.candidates[0].deployment
+    candidates = {candidate.point.digest: candidate for candidate in points.candidates}
+    wanted, keep = loads.loads(deployment), _keeper(folder / "raw")
+    if deployment.target.kind == "process":
+        from launcher.bench.child import Child
+
+        with Child(folder / "logs", emit) as child:
+            yield Serve(candidates, child, wanted, keep, emit)
+        return
+    from launcher.bench.hosts import OnHost
+    from launcher.fleet.rollout import transports
+    from launcher.host import secret_values
+    from launcher.host.requests import Limits
+    from launcher.render.intent import intent
+
+    host = OnHost(transports(deployment.target)[0], secret_values.read(deployment), emit)
+    limits = Limits(_seconds(deployment, sweep, wanted), deployment.sweep.silence)
+    host.open(points.candidates[0], intent(deployment, points.candidates[0].words, who()), limits)
+    try:
+        yield Serve(candidates, host, wanted, keep, emit)
+    finally:
+        _put_back(host.name, host.close, limits.silence)
+
+
+def _put_back(name: str, close: Callable[[], str], silence: int) -> None:
+    """End a session and tell what serves now; a host that cannot be told ends it by itself."""
+    try:
+        print(f"launch: {name}: serves {close()}", file=sys.stderr)
+    except HostError as error:
+        print(f"launch: {error}", file=sys.stderr)
+        print(
+            f"launch: {name}: a session that hears nothing for {silence} s puts back what was served before, by"
+            " itself: launch status",
+            file=sys.stderr,
+        )
+
+
+def _seconds(deployment: Deployment, sweep: Sweep, wanted: dict[str, Load]) -> int:
+    """Return how long a sweep may hold a host at most: when all of its starts take as long as they may."""
+    bench, unit, settings = deployment.bench, deployment.unit, sweep.settings
+    each = unit.start_timeout + unit.stop_timeout + len(wanted) * (bench.runs + 1) * bench.client_timeout
+    if settings.minutes:
+        return int(settings.minutes * 60) + each + _SLACK
+    starts = len(sweep.points) * settings.max_repeats * 2
+    return min(_LONGEST, starts * each + _SLACK)
+
+
+def _keeper(folder: Path) -> Callable[[str, str], None]:
+    def keep(name: str, text: str) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+    return keep

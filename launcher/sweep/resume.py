@@ -1,0 +1,177 @@
+"""Begin a sweep, or go on with one: its folder is held meanwhile, and only trials of equal keys count.
+
+The plan of a resumed sweep is the new one: points may come and go, the settings of schedule and verdicts may change.
+What its figures hang on may not: deployment, target, baseline, workloads, measuring program. Versions are compared
+trial by trial (`launcher.sweep.current`); to see today's, the baseline is started first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from launcher.agent.findings import iso
+from launcher.errors import ConfigError
+
+from . import compare, current, journal, lock, shelf
+from .schedule import given_up, outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from .record import Point, Settings, Sweep, Workload
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which sweep to go on with.
+
+    Attributes:
+        id: of it, or the begin; ``newest``: of the same deployment and kind; empty: a new one is begun.
+        failed: whether points that failed are measured again.
+    """
+
+    id: str = ""
+    failed: bool = False
+
+
+@contextmanager
+def opened(
+    out: Path, sweep: Sweep, wanted: Wanted, by: str, tell: Callable[[str], None]
+) -> Iterator[tuple[Sweep, Path]]:
+    """Hold the folder of a sweep, made or found, and give what is to be run in it.
+
+    Args:
+        out: folder of all sweeps.
+        sweep: as composed now, without trials.
+        wanted: which one to go on with.
+        by: who runs it.
+        tell: called with what is reused and what is not, a line each.
+
+    Raises:
+        ConfigError: it cannot be resumed, with what differs.
+        RunningError: another launch runs it.
+        LaunchError: it cannot be made, read or written.
+    """
+    if not wanted.id:
+        folder = journal.create(out, sweep)
+        with lock.held(folder, by):
+            yield sweep, folder
+        return
+    folder = _found(out, sweep, wanted.id)
+    with lock.held(folder, by):
+        old = journal.load(folder, tell)
+        merged = merge(old, sweep, time.time())
+        if wanted.failed:
+            merged = forgive(merged)
+        for line in _told(old, merged, failed=wanted.failed):
+            tell(line)
+        journal.replan(folder, merged)
+        yield merged, folder
+
+
+def merge(old: Sweep, new: Sweep, now: float) -> Sweep:
+    """Return a sweep as it goes on: the new plan with the trials of the old one.
+
+    Raises:
+        ConfigError: the two measure something else; names every key with both values.
+    """
+    problems = _differences(old, new)
+    if problems:
+        raise ConfigError(*(f"sweep {old.id} cannot be resumed: {problem}" for problem in problems))
+    digests = {point.digest for point in new.points}
+    gone = tuple(point for point in (*old.points, *old.gone) if point.digest not in digests)
+    before = old.facts.get("resumed") or []
+    return current.counted(
+        replace(
+            new,
+            id=old.id,
+            facts={**new.facts, "resumed": [*before, iso(now)]},
+            trials=old.trials,
+            past=old.past,
+            gone=gone,
+            since=now,
+            forgiven=old.forgiven,
+        )
+    )
+
+
+def forgive(sweep: Sweep) -> Sweep:
+    """Return a sweep that starts points again which were left alone because they failed."""
+    orders = set(sweep.forgiven)
+    for point in sweep.points:
+        starts = [t for t in sweep.trials if t.point == point.digest and t.order not in sweep.forgiven]
+        if given_up(starts) or (starts and all(map(outcome, starts))):
+            orders |= {trial.order for trial in starts if outcome(trial)}
+    return replace(sweep, forgiven=tuple(sorted(orders)))
+
+
+def _found(out: Path, sweep: Sweep, id_: str) -> Path:
+    if id_ != shelf.NEWEST:
+        return shelf.folder(out, id_)
+    end = f"-{sweep.name}-{shelf.kind(sweep.id)}"
+    found = [folder for folder in shelf.folders(out) if folder.name.endswith(end)]
+    if not found:
+        what = f"{sweep.name} with bench={shelf.kind(sweep.id)}"
+        raise ConfigError(f"--resume: there is no sweep of {what} in {out}; leave --resume out to begin one")
+    return found[-1]
+
+
+def _differences(old: Sweep, new: Sweep) -> list[str]:
+    """Return what must not differ and does, a line each."""
+    found = [("deployment", old.name, new.name), ("bench", shelf.kind(old.id), shelf.kind(new.id))]
+    found += [(c.name, c.left or "none", c.right or "none") for c in compare.surroundings(old, new)]
+    found += _workloads(old.workloads, new.workloads)
+    lines = [f"{key} was {was} and is {now}" for key, was, now in found if was != now]
+    if lines or old.baseline.digest == new.baseline.digest:
+        return lines
+    made = [c for c in compare.makes(old.baseline, new.baseline) if c.kind != "override"]
+    lines = [f"{c.kind} {c.name} of the baseline was {c.left or 'none'} and is {c.right or 'none'}" for c in made]
+    return lines or [f"the baseline was {old.baseline.digest} and is {new.baseline.digest}"]
+
+
+def _workloads(old: Sequence[Workload], new: Sequence[Workload]) -> list[tuple[str, str, str]]:
+    was, now = ({one.name: compare.definition(one) for one in many} for many in (old, new))
+    found = [("workloads", ", ".join(was), ", ".join(now))] if was.keys() != now.keys() else []
+    for name in [name for name in was if name in now]:
+        keys = dict.fromkeys((*was[name], *now[name]))
+        found += [(f"workload {name} {key}", str(was[name].get(key)), str(now[name].get(key))) for key in keys]
+    return found
+
+
+def _told(old: Sweep, merged: Sweep, *, failed: bool) -> list[str]:
+    """Return what becomes of what was measured."""
+    n = len(merged.trials)
+    lines = [f"going on with sweep {merged.id}: {n} trial{'s'[: n != 1]} of it count{'s'[: n == 1]}"]
+    lines += current.told(merged)
+    known = {point.digest for point in old.points}
+    lines += _points("new", [point for point in merged.points if point.digest not in known])
+    lines += _points("not asked for any more", [point for point in merged.gone if point.digest in known])
+    lines += _settings(old.settings, merged.settings)
+    dead = [
+        point
+        for point in merged.points
+        if given_up([t for t in merged.trials if t.point == point.digest and t.order not in merged.forgiven])
+    ]
+    if dead and not failed:
+        lines += [f"{line}; --resume-failed measures them again" for line in _points("left alone, for it failed", dead)]
+    return lines
+
+
+def _points(what: str, points: Sequence[Point]) -> list[str]:
+    if not points:
+        return []
+    labels = ", ".join(f"'{point.label}'" for point in points[:_SHOWN])
+    more = f" and {len(points) - _SHOWN} more" if len(points) > _SHOWN else ""
+    return [f"{what}: {labels}{more}"]
+
+
+def _settings(old: Settings, new: Settings) -> list[str]:
+    pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in dataclasses.fields(new)]
+    return [f"sweep.{name} was {was:g} and is {now:g}" for name, was, now in pairs if was != now]
