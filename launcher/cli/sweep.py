@@ -61,6 +61,10 @@ def _points(line: CommandLine) -> Points:
         raise ConfigError("a measurement takes one deployment")
     texts = [*[f"deployment={name}" for name in names if name], *line.overrides]
     composed = compose_sweep(texts, path, line.environment)
+    first = composed.baseline.composition.deployment
+    if line.multirun and first.bench.kind == "off" and first.target.kind != "render":
+        # A host is named, and nothing else is said: the server itself is measured.
+        composed = compose_sweep([*texts, "bench=serve"], path, line.environment)
     for note in composed.baseline.composition.notes:
         print(f"launch: {note}", file=sys.stderr)
     return build(composed, line.allow, _identity, line.environment)

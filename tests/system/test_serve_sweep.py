@@ -61,9 +61,7 @@ def host(fleet: Fleet) -> FleetHost:
 
 def test_known_differences_are_found_and_production_is_back(fleet: Fleet, host: FleetHost, tmp_path: Path) -> None:
     before = look(host)
-    done = Launch(fleet)(
-        "-m", "nccl.max_nchannels=2,4,8,12", *served(), *measured(tmp_path), "--yes", "--json"
-    )
+    done = Launch(fleet)("-m", "nccl.max_nchannels=2,4,8,12", *served(), *measured(tmp_path), "--yes", "--json")
     told = json.loads(done.stdout)
     labels = {point["digest"]: point["label"] for point in told["points"]}
     words = {labels[digest]: word for digest, word in told["judgement"]["overall"].items()}
