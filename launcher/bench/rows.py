@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.bench import counters, gates
 from launcher.bench.result import ResultError
+from launcher.sweep import speculation
 from launcher.sweep.record import Reading
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _figures(seen: gates.Seen, load: Load) -> dict[str, float]:
         "acceptance_length": length,
         "acceptance_rate": rate if math.isfinite(rate) else seen.result.acceptance_rate,
         "verify_steps": counted.drafts,
-        "cycle_ms": gates.cycle_ms(tpot, length),
+        "cycle_ms": speculation.cycle_ms(tpot, length),
         "client_s": seen.answer["seconds"].get("client", math.nan),
     }
     found |= {name: value for name, value in rest.items() if math.isfinite(value)}

@@ -53,7 +53,7 @@ def effects(sweep: Sweep, judgement: Judgement) -> list[Effect]:
         for verdict in judgement.verdicts
         if verdict.word in ("better", "worse")
         and math.isfinite(verdict.difference)
-        and workloads[verdict.workload].details.get("allreduces")
+        and workloads[verdict.workload].unit == "us"
     ]
 
 

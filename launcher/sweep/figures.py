@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+import statistics
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .record import Verdict
 
@@ -51,6 +52,20 @@ def level(values: Sequence[float]) -> float:
     if not values or min(values) <= 0:
         return math.nan
     return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def is_number(value: object) -> bool:
+    """Return whether a detail of a reading can be counted with."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def middle(details: Iterable[Mapping[str, Any]], *keys: str) -> float:
+    """Return the median of a detail over all that have it; the first key that one has counts, NaN: none has any."""
+    values = []
+    for one in details:
+        found = [float(one[key]) for key in keys if is_number(one.get(key))]
+        values += found[:1]
+    return statistics.median(values) if values else math.nan
 
 
 def unit(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.paths import data_dir
 
-from . import disk, report_plots, report_rows, report_view, report_words
+from . import disk, report_plots, report_rates, report_rows, report_speculation, report_view, report_words
 from .figures import unit
 from .tables import ORDER, overall, ranked, summary
 
@@ -62,6 +62,9 @@ def page(sweep: Sweep, judgement: Judgement) -> str:
         panels=report_plots.forest(sweep, judgement, others),
         tracks=report_plots.timeline(sweep, judgement),
         height=report_plots.HEIGHT,
+        rates=report_rates.rates(sweep, judgement),
+        rates_height=report_rates.HEIGHT,
+        speculation=report_speculation.speculation(sweep, judgement),
         levels=report_view.levels(sweep, points),
         effects=report_view.effects(sweep, judgement),
         proofs=[proof for proof in (report_view.proof_of(sweep, point) for point in points) if proof.variables],

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .figures import figure, interval, level, relative, unit
+from .figures import figure, interval, is_number, level, relative, unit
 from .report_words import flat
 from .tables import failure, judged, overall, ranked, valid
 
@@ -137,14 +137,10 @@ def _cell(verdict: Verdict | None, estimate: str) -> Cell:
 def _estimate(found: Sequence[tuple[Trial, Reading]]) -> str:
     parts = []
     for key, what in (("step_ms", "ms a step"), ("tokens_per_s", "tokens/s")):
-        values = [reading.details[key] for _, reading in found if _is_number(reading.details.get(key))]
+        values = [reading.details[key] for _, reading in found if is_number(reading.details.get(key))]
         if values:
             parts.append(f"{figure(sum(values) / len(values))} {what}")
     return ", ".join(parts)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _starts(sweep: Sweep, point: Point) -> str:
@@ -223,7 +219,7 @@ def levels(sweep: Sweep, points: Sequence[Point]) -> list[Levels]:
 
 
 def _detail(key: str, values: Sequence[Any]) -> str:
-    if values and all(map(_is_number, values)):
+    if values and all(map(is_number, values)):
         return figure(max(values) if key == "wrong" else sum(values) / len(values))
     return _joined(value if isinstance(value, str) else flat(value) for value in values)
 

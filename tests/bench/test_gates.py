@@ -16,6 +16,7 @@ from launcher.bench import counters, gates, rows
 from launcher.bench.clients.ask import Ask
 from launcher.bench.clients.known import CLIENTS
 from launcher.schema import Load
+from launcher.sweep import speculation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -277,8 +278,8 @@ def test_the_deciding_figure_is_the_loads() -> None:
 
 def test_break_even_of_the_reference_case() -> None:
     # 88.8 tok/s without speculation; a cycle of 22.7 ms pays from 2.02 tokens on.
-    assert gates.break_even(22.7, 1000 / 88.8) == pytest.approx(2.016, abs=0.001)
-    assert gates.cycle_ms(1000 / 94, 2.1) == pytest.approx(22.34, abs=0.01)
+    assert speculation.break_even(22.7, 1000 / 88.8) == pytest.approx(2.016, abs=0.001)
+    assert speculation.cycle_ms(1000 / 94, 2.1) == pytest.approx(22.34, abs=0.01)
     for pair in ((0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, math.nan)):
-        assert math.isnan(gates.break_even(*pair))
-        assert math.isnan(gates.cycle_ms(*pair))
+        assert math.isnan(speculation.break_even(*pair))
+        assert math.isnan(speculation.cycle_ms(*pair))

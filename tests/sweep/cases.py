@@ -176,3 +176,47 @@ def large(number: int = 40, workloads: int = 10) -> tuple[Sweep, Judgement]:
         for k, w in enumerate(works)
     ]
     return made, judge(made, [v for v in verdicts if v.difference > -1])
+
+
+def serve() -> tuple[Sweep, Judgement]:
+    """Return three loads against a served model, with and without speculation, the baseline without."""
+    works = tuple(
+        Workload(name, name.partition("-")[0], f"{many} in flight", unit, lower_is_better=unit == "ms",
+                 details={"concurrency": many, "input_tokens": 1024, "output_tokens": out})
+        for name, many, unit, out in (
+            ("decode-1", 1, "ms", 256), ("decode-8", 8, "tok/s", 256), ("decode-64", 64, "tok/s", 256),
+            ("prefill-8192", 1, "ms", 1))
+    )  # fmt: skip
+    axes = {"spec": ("none", "eagle3_2step"), "nccl.proto": ("LL", "Simple")}
+    points = [
+        point(n, dict(zip(axes, chosen, strict=True))) for n, chosen in enumerate(itertools.product(*axes.values()))
+    ]
+    plain = {"decode-1": 11.26, "decode-8": 14.0, "decode-64": 31.0, "prefill-8192": 0.0}
+    trials = []
+    for order, of in enumerate([BASELINE, *points, BASELINE, *points, BASELINE], 1):
+        slower = 1.04 if of.choices.get("nccl.proto") == "Simple" else 1 + 0.002 * math.sin(order)
+        has = of.choices.get("spec") == "eagle3_2step"
+        found = []
+        for work in works:
+            many, tpot = work.details["concurrency"], plain[work.name] * slower
+            details: dict[str, Any] = {"metric": "tpot_ms"}
+            if has and tpot:
+                cycle = tpot * (2.016 + 0.012 * many)
+                tpot = cycle / 2.35
+                details |= {"acceptance_length": 2.35, "cycle_ms": round(cycle, 4)}
+            if tpot:
+                details |= {"tpot_ms_median": round(tpot, 4), "output_tokens_per_s_per_user": round(1000 / tpot, 4),
+                            "output_tokens_per_s_per_gpu": round(950 * many / tpot / 8, 4)}  # fmt: skip
+            else:
+                details |= {"output_tokens_per_s_per_user": 2.1, "output_tokens_per_s_per_gpu": 0.26}
+            value = 480 * slower if not tpot else tpot if work.unit == "ms" else 950 * many / tpot
+            found.append(reading(work, value, details=details))
+        trials.append(trial(of, order, found))
+    made = sweep(id="20261130-021500-serve", axes=axes, workloads=works, points=(BASELINE, *points),
+                 trials=tuple(trials))  # fmt: skip
+    verdicts = [
+        verdict(of, w, (-1 if w.lower_is_better else 1) * (0.1 if n > 1 and "decode" in w.name else 0.001))
+        for n, of in enumerate(points)
+        for w in works
+    ]
+    return made, judge(made, verdicts)

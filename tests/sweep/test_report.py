@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from launcher.errors import LaunchError
-from launcher.sweep import figures, report, report_plots, report_rows, report_view, report_words, tables
+from launcher.sweep import (
+    figures,
+    report,
+    report_plots,
+    report_rates,
+    report_rows,
+    report_speculation,
+    report_view,
+    report_words,
+    tables,
+)
 from launcher.sweep.record import Judgement, LeftOut, Point, Reading, Sweep, Verdict, Workload
 from tests import browser
 from tests.sweep import cases
@@ -327,7 +337,7 @@ def test_pages_of_next_to_nothing() -> None:
     told = text_of(report.page(cases.sweep(), NOTHING))
     assert "No trial has run: nothing is known yet." in told
     assert "no trial has run" in told
-    for words in ("Differences from", "While the sweep", "What went wrong", "Proof:", "All trials"):
+    for words in ("Differences from", "per user", "Speculat", "While the sweep", "What went", "Proof:", "All trials"):
         assert words not in told
     told = text_of(report.page(*cases.only_failures()))
     assert "no answer for 120 s trials 1, 4;" in told
@@ -341,6 +351,103 @@ def test_what_cannot_be_seen_is_written_out() -> None:
     told.encode("utf-8")
 
 
+@pytest.mark.parametrize(
+    ("pairs", "kept"),
+    [
+        ([], []),
+        ([(1, 1)], [(1, 1)]),
+        ([(1, 1), (1, 1)], [(1, 1)]),
+        ([(3, 1), (1, 3), (2, 2), (1, 1)], [(1, 3), (2, 2), (3, 1)]),
+        ([(1, 3), (1, 2), (2, 3), (2, 1)], [(2, 3)]),
+        ([(5, 1), (4, 1), (1, 9), (2, 9)], [(2, 9), (5, 1)]),
+    ],
+)  # fmt: skip
+def test_the_front(pairs: list[tuple[float, float]], kept: list[tuple[float, float]]) -> None:
+    assert report_rates.front(pairs) == kept
+
+
+@pytest.mark.parametrize(
+    ("values", "is_log"), [((5.0,), False), ((1.0, 10.0), False), ((40, 43), False), ((1.0, 10.1), True),
+                           ((0.02, 3000.0), True), ((8, 9000), True)],
+)  # fmt: skip
+def test_an_axis(values: tuple[float, ...], is_log: bool) -> None:
+    axis = report_rates.Axis.over(values)
+    assert axis.is_log == is_log
+    assert all(5 < axis.at(value) < 95 for value in values)
+    ticks = axis.ticks(19)
+    assert len({name for _, name in ticks}) == len(ticks) >= 2
+    assert all(b[0] - a[0] >= 19 for a, b in itertools.pairwise(ticks))
+
+
+def test_a_mark_is_the_median_of_its_valid_starts() -> None:
+    work = Workload("decode-8", "decode", "", "tok/s", lower_is_better=False)
+
+    def rated(order: int, user: float, *invalid: str) -> Any:
+        details = {"output_tokens_per_s_per_user": user, "output_tokens_per_s_per_gpu": 2 * user}
+        return cases.trial(cases.BASELINE, order, [Reading("decode-8", 1, 1, 1, invalid, details)])
+
+    trials = (rated(1, 10), rated(2, 90), rated(3, 12), rated(4, 1000, "no"))
+    found = report_rates.rates(cases.sweep(workloads=(work,), trials=trials), NOTHING)
+    assert found
+    (mark,) = found.marks
+    assert (mark.user, mark.gpu, mark.is_baseline, mark.on_front) == (12, 24, True, True)
+    assert report_rates.rates(*cases.usual()) is None
+
+
+def test_the_rates_of_a_served_model() -> None:
+    found = report_rates.rates(*cases.serve())
+    assert found
+    assert len(found.marks) == 3 * 5
+    assert [name for name, _, _ in found.keys] == ["decode-1", "decode-8", "decode-64"]
+    assert len({(style, shape) for _, style, shape in found.keys}) == 3
+    assert [mark.is_baseline for mark in found.painted[-3:]] == [True] * 3
+    assert found.logarithmic == "the axis upwards"
+    assert not found.is_mixed
+    assert len(found.front) == len({(mark.user, mark.gpu) for mark in found.marks if mark.on_front})
+    assert found.front == sorted(found.front)
+    assert [down for _, down in found.front] == sorted(down for _, down in found.front)
+
+
+def test_where_speculation_pays() -> None:
+    found = {work.name: lines for work, lines in report_speculation.speculation(*cases.serve())}
+    assert list(found) == ["decode-1", "decode-8", "decode-64"]
+    line = next(one for one in found["decode-1"] if "Simple" in one.point.label)
+    assert line.against
+    assert line.against.label == "spec=none nccl.proto=Simple"
+    assert line.told == "pays from 2.03 tokens a verify step on; measured 2.35"
+    assert found["decode-64"][0].told.startswith("pays from 2.7")
+    assert report_speculation.speculation(*cases.usual()) == []
+
+
+def test_speculation_without_anything_to_compare_it_with() -> None:
+    def told(*, tpot: float | None = None, cycle: float | None = 22.7) -> str:
+        point = cases.point(1, {"spec": "eagle"})
+        details = {"acceptance_length": 2.1, **({"cycle_ms": cycle} if cycle else {})}
+        trials = [cases.trial(point, 1, [cases.reading(cases.DECODE, 1, details=details)])]
+        # Its prefill shows no acceptance, and is no baseline for that.
+        trials += [cases.trial(point, 2, [cases.reading(cases.DECODE, 1, details={"tpot_ms_mean": 1.0})])]
+        if tpot:
+            trials += [cases.trial(cases.BASELINE, 3, [cases.reading(cases.DECODE, 1, details={"tpot_ms_mean": tpot})])]
+        sweep = cases.sweep(points=(cases.BASELINE, point), trials=tuple(trials))
+        ((_, (line,)),) = report_speculation.speculation(sweep, NOTHING)
+        return line.told
+
+    assert told(tpot=1000 / 88.8) == "pays from 2.02 tokens a verify step on; measured 2.10"
+    assert told() == "measured 2.10; nothing without speculation ran under this load"
+    assert told(tpot=11.0, cycle=None) == "measured 2.10; nobody told the time of a token"
+
+
+def test_the_blocks_of_a_served_model_are_there_when_their_data_is() -> None:
+    html = report.page(*cases.serve())
+    told = text_of(html)
+    blocks = ("Tokens per second per user against per GPU", "Speculation")
+    for words in (*blocks, "pays from 2.03 tokens a verify step on; measured 2.35", "Logarithmic: the axis upwards."):
+        assert words in told
+    assert html.count('<svg class="mark') == 15
+    for words in blocks:
+        assert words not in text_of(report.page(*cases.usual()))
+
+
 def test_nothing_is_fetched_and_no_script_is_there() -> None:
     told = report.page(*cases.usual())
     assert "default-src 'none'" in told
@@ -349,7 +456,14 @@ def test_nothing_is_fetched_and_no_script_is_there() -> None:
 
 def nasty() -> tuple[Sweep, Judgement]:
     """Return the usual sweep with an attack and something long in every text."""
-    sweep, judgement = cases.usual()
+    return spoilt(*cases.usual())
+
+
+def nasty_serve() -> tuple[Sweep, Judgement]:
+    return spoilt(*cases.serve())
+
+
+def spoilt(sweep: Sweep, judgement: Judgement) -> tuple[Sweep, Judgement]:
     bad = ATTACK + LONG
     names = {work.name: f"{bad}{work.name}" for work in sweep.workloads}
 
@@ -360,7 +474,8 @@ def nasty() -> tuple[Sweep, Judgement]:
         replace(
             trial,
             readings=tuple(
-                replace(one, workload=names[one.workload], invalid=one.invalid and (bad,), details={bad: bad})
+                replace(one, workload=names[one.workload], invalid=one.invalid and (bad,),
+                        details={**one.details, bad: bad})
                 for one in trial.readings
             ),
             failure=trial.failure and bad, message=bad, evidence=(bad,) * 8, facts={bad: bad},
@@ -421,8 +536,9 @@ def without_policy(text: str) -> str:
 
 @pytest.mark.parametrize("scheme", [browser.LIGHT, browser.DARK], ids=["light", "dark"])
 @pytest.mark.parametrize(
-    "case", [cases.usual, nasty, cases.large, cases.only_failures, lambda: (cases.sweep(), NOTHING)],
-    ids=["usual", "nasty", "large", "failures", "empty"],
+    "case",
+    [cases.usual, cases.serve, nasty, nasty_serve, cases.large, cases.only_failures, lambda: (cases.sweep(), NOTHING)],
+    ids=["usual", "serve", "nasty", "nasty-serve", "large", "failures", "empty"],
 )  # fmt: skip
 def test_in_a_browser(case: Callable[[], tuple[Sweep, Judgement]], scheme: int, tmp_path: Path) -> None:
     html = without_policy(report.page(*case()))

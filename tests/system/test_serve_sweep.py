@@ -103,7 +103,7 @@ def test_a_point_that_dies_is_told_and_the_others_are_measured(fleet: Fleet, hos
     assert_tuned(look(host))
 
 
-@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("how", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.soak), "SIGKILL"])
 def test_a_sweep_that_is_ended(fleet: Fleet, host: FleetHost, tmp_path: Path, how: str) -> None:
     words = ("-m", "nccl.algo=Ring,Tree", *served(), *measured(tmp_path), "sweep.silence=3", "--yes")
     running = begin(Launch(fleet), *words)
