@@ -192,10 +192,6 @@ class Bench:
     log_patterns: Mapping[str, str] = field(default_factory=dict)
     # gloo tries the way without GPUs; its figures say nothing about a server.
     backend: Literal["nccl", "gloo"] = "nccl"
-    # Measured by: torch.distributed in the engine's interpreter, or nccl-tests, which has a libnccl of its own.
-    program: Literal["torch", "nccl_tests"] = "torch"
-    # Folder with all_reduce_perf and all_gather_perf; empty: where the PATH of the unit finds them.
-    nccl_tests: str = ""
     # Sequences in a decode step and, with speculation, in a verify step.
     batches: tuple[int, ...] = (1, 8, 64)
     # Tokens of a prefill chunk; empty: the engine's own chunk.
