@@ -17,7 +17,7 @@ HIDDEN, STEP = 7168, 122
 TOKENS = (1, 3, 8, 24, 64, 192, 2048, 8192)
 
 
-def measure(torch: Any, dist: Any, tokens: int) -> float:
+def measure(torch: Any, dist: Any, tokens: int) -> float:  # noqa: ANN401 - modules
     """Return the median of some replays of a graph, in microseconds an all-reduce."""
     buffer = torch.zeros(tokens * HIDDEN, dtype=torch.bfloat16, device="cuda")
     count = STEP if tokens <= 2048 else 24
@@ -40,7 +40,7 @@ def measure(torch: Any, dist: Any, tokens: int) -> float:
         end.record()
         torch.cuda.synchronize()
         found.append(begin.elapsed_time(end) * 1000 / count)
-    return statistics.median(found)
+    return float(statistics.median(found))
 
 
 def main(rank: int, ranks: int, meeting: str) -> None:
