@@ -192,6 +192,9 @@ class Bench:
     log_patterns: Mapping[str, str] = field(default_factory=dict)
     # gloo tries the way without GPUs; its figures say nothing about a server.
     backend: Literal["nccl", "gloo"] = "nccl"
+    # Folder of NVIDIA's nccl-tests where the measurement runs, or the path of its all_reduce_perf: they measure instead
+    # of torch, with threads of one process as ranks. Empty: torch in the engine's interpreter, one process a rank.
+    nccl_tests: str = ""
     # Sequences in a decode step and, with speculation, in a verify step.
     batches: tuple[int, ...] = (1, 8, 64)
     # Tokens of a prefill chunk; empty: the engine's own chunk.

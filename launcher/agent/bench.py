@@ -12,16 +12,22 @@ import re
 import select
 import signal
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional
 
-from . import comm, preflight_host, systemd
+from . import comm, nccl_tests_run, preflight_host, systemd
+from .comm_process import EMPTY, Abandoned, Gone, never
 from .facts import Unknown, facts, gpus, output
 from .lease import MEASURING, LeaseHeld, lease
 from .preflight import environment
 from .processes import cgroup_of
 
+if TYPE_CHECKING:
+    from .comm_ranks import Ranks
+
 #: Lines of each rank that a failure is explained with.
 _LAST = 4
+#: Likewise of a program whose ranks are threads.
+_LAST_OF_ALL = 12
 #: Memory of a GPU that nobody seems to use: what the driver itself keeps is less.
 _IDLE_MIB = 1024
 _UNIT = re.compile(r"launch-.+\.service")
@@ -34,7 +40,8 @@ def bench(request: Mapping[str, Any], emit: Emit) -> Dict[str, Any]:
     """Measure once on a host, under its lease: nobody deploys meanwhile. It ends with its client.
 
     Args:
-        request: ``spec`` (see `comm.run`; ``env`` without what the manager gives), ``name``, ``by``, ``allow``.
+        request: ``spec`` (see `comm.run` and `nccl_tests_run.run`; ``env`` without what the manager gives), ``name``,
+            ``by``, ``allow``.
         emit: told what is being measured.
     """
     spec = request["spec"]
@@ -47,7 +54,7 @@ def bench(request: Mapping[str, Any], emit: Emit) -> Dict[str, Any]:
             whole = {**spec, "env": _of_a_unit(spec["env"], user)}
             try:
                 return measure(whole, request["allow"], emit, gone=nobody_listens)
-            except comm.Abandoned:
+            except Abandoned:
                 return _not_begun("failed", "the client is gone")
     except LeaseHeld as held:
         return _not_begun("locked", str(held))
@@ -85,10 +92,12 @@ def measure(
     spec: Mapping[str, Any],
     allow: List[str],
     emit: Emit,
-    ahead: "Optional[comm.Ranks]" = None,
-    gone: comm.Gone = lambda: False,
+    ahead: "Optional[Ranks]" = None,
+    gone: Gone = never,
 ) -> Dict[str, Any]:
     """Measure once; like `comm.run`, and ``refused`` when something else holds the GPUs.
+
+    Where ``spec`` has ``nccl_tests``, that measures, see `nccl_tests_run.run`.
 
     A failure or a hang comes with ``last`` (the newest lines of each rank) and ``hints`` from what this machine is.
     """
@@ -98,9 +107,12 @@ def measure(
             if ahead:
                 ahead.stop()
             return _not_begun("refused", "; ".join(held))
-    answer = comm.run(spec, emit, ahead, gone)
+    threads = bool(spec.get("nccl_tests"))
+    answer = nccl_tests_run.run(spec, emit, gone) if threads else comm.run(spec, emit, ahead, gone)
     if answer["outcome"] in ("failed", "hung"):
         answer["last"] = [f"rank {n}: {line}" for n, lines in enumerate(answer["lines"]) for line in lines[-_LAST:]]
+        if threads:
+            answer["last"] = [line for lines in answer["lines"][-1:] for line in lines[-_LAST_OF_ALL:]]
         met = spec["rank"]["backend"] == "nccl" and any(phase.startswith("join") for phase, _ in answer["phases"])
         answer["hints"] = hints(facts(spec["python"], spec["user"] or _me()), spec) if met else []
     return answer
@@ -139,7 +151,7 @@ def link_test(wanted: Mapping[str, Any], emit: Emit) -> "tuple[str, List[str]]":
 
 
 def _not_begun(outcome: str, message: str) -> Dict[str, Any]:
-    return {**comm.EMPTY, "outcome": outcome, "message": message}
+    return {**EMPTY, "outcome": outcome, "message": message}
 
 
 def busy(indices: List[str]) -> List[str]:

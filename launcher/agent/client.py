@@ -15,7 +15,7 @@ import subprocess
 import time
 from typing import IO, TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from .comm import _become, _user
+from . import comm_process
 from .preflight import environment
 from .processes import read_bytes, start_time, stat_fields
 
@@ -82,7 +82,7 @@ def command(argv: List[str], own: Mapping[str, str], cwd: str, name: str) -> Com
     Raises:
         KeyError: there is no such user.
     """
-    user = _user(name)
+    user = comm_process.user(name)
     base = environment({}, user) if user else dict(os.environ)
     # Clients heed a proxy; the server is on this machine.
     direct = {"no_proxy": "*", "NO_PROXY": "*"}
@@ -119,7 +119,7 @@ def run(
             env={**wanted.env, _MARK: mark},
             cwd=wanted.cwd,
             start_new_session=True,
-            preexec_fn=lambda: _become(wanted.user),
+            preexec_fn=lambda: comm_process.become(wanted.user),
         )
     except (OSError, subprocess.SubprocessError) as error:
         return Done("lacking", _not_started(wanted, error), "", 0.0, "", "", 0)

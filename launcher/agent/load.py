@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from . import as_user, client
-from .comm import Abandoned
+from .comm_process import Abandoned
 from .evidence import steady
 from .readings import Gpus, Log, Pids, Server, lasting, pages, processes, server, told
 from .wait import request as ask

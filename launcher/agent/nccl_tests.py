@@ -4,14 +4,17 @@ Written after the source of nccl-tests 2.19.1 (src/common.cu, src/util.cu) and t
 reader of the numbers has to know:
 
 - A time is the mean of all iterations and graph replays of one cycle, over the ranks; no median and no spread comes out
-  of one cycle. ``cycles`` repeats it, and then median, lowest and highest are of the cycles' means.
-- ``us`` is the in-place time: PyTorch's and SGLang's all-reduce overwrite their input. vLLM's pynccl and every
+  of one cycle. ``cycles`` repeats it, and gives one time each.
+- ``us`` are the in-place times: PyTorch's and SGLang's all-reduce overwrite their input. vLLM's pynccl and every
   all-gather write elsewhere: ``us_out_of_place``.
+- With several sizes in one run the buffers are as large as the largest, and the smaller ones wander through them from
+  one iteration to the next: so one size a command.
 - The size of an all-gather is that of its whole result, on each rank.
 - Its JSON holds the whole environment, secrets and all, and the host's name: nothing of either is taken over. The file
   itself has to be deleted by whoever had it written.
 - An option that a build does not know makes it print its usage and exit 0; a type that it does not know becomes float.
-  So check ``errors``, ``dtype`` and ``graph`` of a result, not the exit code alone.
+  So check ``dtype`` and ``graph`` of a result, not the exit code alone. ``errors`` of a run that came to its end may be
+  no more than NCCL's last warning, and the exit code is not 0 where numbers are wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ import json
 import math
 import posixpath
 import re
-import statistics
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Union
 
 #: Bytes of a type, by its name for ``-d``.
@@ -33,7 +35,7 @@ WIDTHS = {
 PROGRAMS = {"all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf"}
 #: Each rank's part of an all-gather is rounded down to so many bytes.
 _ALIGN = 16
-_WARMUP, _ITERATIONS = 5, 20
+_WARMUP, ITERATIONS = 5, 20
 
 _HEAD = re.compile(r"^# nThread \d+ nGpus \d+ .*\bwarmup iters: \d+\s+iters: (\d+)(?: .*\bgraph: (\d+))?")
 _HEADER = re.compile(r"^#\s+size\s+count\s+type\b.*\s(#wrong|error)\s*$")
@@ -41,6 +43,8 @@ _DEVICE = re.compile(r"^#\s+Rank\s+\d+ .*\bdevice\s+\d+ \[[^\]]*\] (.+?)\s*$")
 _ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)((?:\s+\S+){8,10})\s*$")
 _VERSIONS = (re.compile(r"\bnccl-library=(\d+)"), re.compile(r"\bNCCL version (\d+(?:\.\d+)+)"))
 _BOUNDS = re.compile(r"^#\s*Out of bounds values\s*: (\d+)")
+_USAGE = re.compile(r"^USAGE: \S+", re.MULTILINE)
+_RELEASE = re.compile(r"^# nccl-tests version v?(\S+)", re.MULTILINE)
 _WRITING = re.compile(r"^# Writing JSON output to (.+)$", re.MULTILINE)
 _ERROR = re.compile(
     r"^# error: \S|\bTest (?:NCCL |CUDA )?failure\b|\bTest timeout\b|^invalid |^Invalid number of GPUs"
@@ -94,7 +98,7 @@ def command(
     return [
         _program(program, PROGRAMS[collective]),
         *("-b", str(bytes_), "-e", str(bytes_), "-g", str(gpus), "-d", dtype),
-        *("-w", str(_WARMUP), "-n", str(_ITERATIONS), "-c", "1"),
+        *("-w", str(_WARMUP), "-n", str(ITERATIONS), "-c", "1"),
         *(("-G", str(replays)) if replays else ()),
         *(("-N", str(cycles)) if cycles > 1 else ()),
         *(("-J", json_path) if json_path else ()),
@@ -102,13 +106,25 @@ def command(
 
 
 def _program(path: str, name: str) -> str:
-    """Return the path of the program; a build may give its names a suffix, as all_reduce_perf_mpi."""
-    last = posixpath.basename(path)
-    if last.startswith(name):
-        return path
+    """Return the path of a program: in a folder, or beside the other one of the same build.
+
+    A build may give its names a suffix, as all_reduce_perf_mpi.
+    """
+    folder, last = posixpath.split(path)
+    other = next((one for one in PROGRAMS.values() if last.startswith(one)), "")
+    if other and (other == name or other == PROGRAMS["all_reduce"]):
+        return posixpath.join(folder, name + last[len(other) :])
     if "_perf" in last:
         raise ValueError(f"{path} is not {name}")
     return posixpath.join(path, name)
+
+
+def usage_lacks(stdout: str, *letters: str) -> Optional[List[str]]:
+    """Return which options a build does not know that printed its usage instead of a measurement; None: it did not.
+
+    It exits with 0 then, and names an unknown option in words that are the C library's.
+    """
+    return [letter for letter in letters if f"[-{letter}," not in stdout] if _USAGE.search(stdout) else None
 
 
 def json_file(stdout: str) -> str:
@@ -117,14 +133,20 @@ def json_file(stdout: str) -> str:
     return found[1].strip() if found else ""
 
 
+def release(stdout: str) -> str:
+    """Return the version of nccl-tests; builds before 2.17 say none."""
+    found = _RELEASE.search(stdout)
+    return found[1] if found else "of unknown version"
+
+
 def read(json_text: str) -> Dict[str, Any]:
     """Return what a JSON file of nccl-tests says, without the environment and the host's name.
 
     Returns:
         ``nccl`` version of the loaded library, ``gpu`` name of the first, ``ranks``, ``dtype``, ``graph`` replays,
-        ``iterations`` a cycle, ``sizes``: a list of ``bytes``, ``us``, ``us_low``, ``us_high``, ``us_out_of_place``,
-        ``wrong`` (elements; None: not counted) and ``cycles``; ``out_of_bounds`` (sizes and places with wrong
-        elements; None: the run did not come to its end) and ``errors``, lines for people.
+        ``iterations`` a cycle, ``sizes``: a list of ``bytes``, ``us`` and ``us_out_of_place`` (one of each a cycle),
+        ``wrong`` (elements; None: not counted); ``out_of_bounds`` (sizes and places with wrong elements; None: the
+        run did not come to its end) and ``errors``, lines for people.
 
     Raises:
         NcclTestsError: it is no such file, or was cut off.
@@ -213,18 +235,13 @@ def _summary(rows: Iterable[_Row]) -> Dict[str, Any]:
         by_size.setdefault(row.bytes, []).append(row)
     sizes = []
     for size, cycles in sorted(by_size.items()):
-        times = [row.in_place for row in cycles]
-        apart = [row.out_of_place for row in cycles if row.out_of_place is not None]
         wrong = [row.wrong for row in cycles if row.wrong is not None]
         sizes.append(
             {
                 "bytes": size,
-                "us": statistics.median(times),
-                "us_low": min(times),
-                "us_high": max(times),
-                "us_out_of_place": statistics.median(apart) if apart else None,
+                "us": [row.in_place for row in cycles],
+                "us_out_of_place": [row.out_of_place for row in cycles if row.out_of_place is not None],
                 "wrong": max(wrong) if wrong else None,
-                "cycles": len(cycles),
             }
         )
     types = {row.dtype for cycles in by_size.values() for row in cycles}

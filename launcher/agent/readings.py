@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from . import credentials, systemd
-from .comm import GPU_FIELDS
+from .comm_process import GPU_FIELDS
 from .processes import Process, cgroup_pids, read_process, start_time, stat_fields
 from .wait import request
 

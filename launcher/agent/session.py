@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 from . import change, files, generations, lease, load, marker, nccl_block, origin, record, serving, systemd, transaction
 from .bench import nobody_listens
 from .check import check
-from .comm import Abandoned
+from .comm_process import Abandoned
 from .failed import FAILURES
 from .findings import counts
 from .journal import say_of

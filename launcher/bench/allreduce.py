@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import launcher.agent
-from launcher.agent import comm, failure, nccl_log
+from launcher.agent import comm_process, failure, nccl_log, nccl_tests_size
 from launcher.bench.carried import carried
 from launcher.bench.steps import Size, Step, sizes, steps
 from launcher.catalogue import nccl
@@ -32,13 +32,23 @@ _PARTS = 4
 _SHORT = 0.05
 #: Lines of a failure that are kept.
 _EVIDENCE = 12
+#: What measures, by how its ranks run.
+_PROCESSES, _THREADS = ("comm_rank.py",), ("nccl_tests.py", "nccl_tests_size.py", "nccl_tests_run.py")
+_NOTE = (
+    "measured by nccl-tests: its ranks are threads of one process, an engine's are processes; comparable only with"
+    " what nccl-tests measured"
+)
+#: Phases that are told together, whatever the size.
+_PHASES = ("check", "capture", "measure", "join the communicator", "start")
 _FUNCTIONS = {"all_reduce": "AllReduce", "all_gather": "AllGather"}
 
 
 def specification(
     deployment: Deployment, measured: Sequence[tuple[Size, int]], *, short: bool = False
 ) -> dict[str, Any]:
-    """Return what `launcher.agent.comm.run` measures; the environment lacks what its surroundings give.
+    """Return what `launcher.agent.comm.run` measures, or with ``nccl_tests`` `launcher.agent.nccl_tests_run.run`.
+
+    The environment lacks what its surroundings give.
 
     Args:
         deployment: the point.
@@ -58,7 +68,7 @@ def specification(
             {"collective": s.collective, "elements": s.elements, "bytes": s.bytes, "count": n} for s, n in measured
         ],
     }
-    return {
+    spec = {
         "python": engine.python,
         "program": (Path(launcher.agent.__file__).parent / "comm_rank.py").read_text(encoding="utf-8"),
         "env": carried(deployment),
@@ -69,6 +79,8 @@ def specification(
         "deadline": bench.deadline,
         "rank": rank,
     }
+    # A link test is part of a deploy: it needs nothing but the engine.
+    return {**spec, "nccl_tests": bench.nccl_tests} if bench.nccl_tests and not short else spec
 
 
 def link_test(deployment: Deployment) -> dict[str, Any] | None:
@@ -91,11 +103,19 @@ def link_test(deployment: Deployment) -> dict[str, Any] | None:
 
 
 def identity(deployment: Deployment) -> str:
-    """Return what tells two measurements apart, as a digest: environment, interpreter, ranks and sizes."""
+    """Return what tells two measurements apart, as a digest: environment, program, ranks and sizes.
+
+    Raises:
+        ConfigError: the program cannot measure that.
+    """
     spec = specification(deployment, sizes(steps(deployment)))
-    text = json.dumps(
-        {name: spec[name] for name in ("python", "env", "cwd", "user", "world", "gpus", "rank")}, sort_keys=True
-    )
+    if "nccl_tests" in spec:
+        try:
+            nccl_tests_size.plan(spec)
+        except ValueError as error:
+            raise ConfigError(f"bench.nccl_tests={spec['nccl_tests']}: {error}") from error
+    told = ("python", "env", "cwd", "user", "world", "gpus", "rank", "nccl_tests")
+    text = json.dumps({name: spec[name] for name in told if name in spec}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -115,12 +135,14 @@ def trial(
     verdicts = nccl_log.verdicts(log, env, evidence)
     facts = {
         "versions": _versions(answer),
-        "client": {"digest": _client()},
+        "client": {"digest": _client(*(_THREADS if "nccl-tests" in answer["versions"] else _PROCESSES))},
         "gpus": answer["gpus"],
         "seconds": _durations(answer["phases"]),
         "transports": dict(log.transports),
         "ranks": answer["ranks"],
     }
+    if "nccl-tests" in answer["versions"]:
+        facts["note"] = _NOTE
     proof = {name: {"word": v.word, "quote": v.quote} for name, v in verdicts.items()}
     base = Trial(point, order, at, round(seconds, 2), proof=proof, facts=facts)
     if answer["outcome"] != "measured":
@@ -135,15 +157,15 @@ def trial(
 def _versions(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was measured with; the driver is the last field of a GPU's line."""
     fields = [line.split(",") for line in answer["gpus"]]
-    drivers = sorted({one[-1].strip() for one in fields if len(one) == len(comm.GPU_FIELDS.split(","))})
+    drivers = sorted({one[-1].strip() for one in fields if len(one) == len(comm_process.GPU_FIELDS.split(","))})
     return {**answer["versions"], **({"driver": " or ".join(drivers)} if drivers else {})}
 
 
 @functools.cache
-def _client() -> str:
+def _client(*modules: str) -> str:
     """Return what names the measuring program: another one measures anew."""
-    program = (Path(launcher.agent.__file__).parent / "comm_rank.py").read_bytes()
-    return hashlib.sha256(program).hexdigest()[:16]
+    folder = Path(launcher.agent.__file__).parent
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in modules)).hexdigest()[:16]
 
 
 def _with(base: Trial, **changes: Any) -> Trial:  # noqa: ANN401 - fields of Trial
@@ -176,7 +198,7 @@ def _durations(phases: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Return the seconds of each kind of phase of the first rank."""
     found: dict[str, float] = {}
     for (phase, begin), (_, end) in itertools.pairwise(phases):
-        kind = next((word for word in ("check", "capture", "measure") if phase.startswith(word)), phase)
+        kind = next((word for word in _PHASES if phase.startswith(word)), phase)
         found[kind] = round(found.get(kind, 0.0) + end - begin, 2)
     return found
 

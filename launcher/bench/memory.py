@@ -39,7 +39,8 @@ def rows(sweep: Sweep, deployments: Mapping[str, Deployment], source: str) -> li
 
 def _row(d: Deployment, bytes_: int, found: Sequence[tuple[Trial, Reading]], source: str) -> Measured | None:
     versions: Mapping[str, Any] = found[-1][0].facts["versions"]
-    if d.bench.backend != "nccl" or d.hw.interconnect == "unknown" or "nccl" not in versions:
+    # Rows of nccl-tests, where the ranks are threads, would stand beside those of ranks that are processes.
+    if d.bench.backend != "nccl" or d.bench.nccl_tests or d.hw.interconnect == "unknown" or "nccl" not in versions:
         return None
     variables = {n.removeprefix("NCCL_"): v for n, v in carried(d).items() if n.startswith("NCCL_")}
     p2p = nccl_sets.has_p2p(d, variables)

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
-from launcher.agent import comm, failure, nccl_log
+from launcher.agent import comm_process, failure, nccl_log
 from launcher.bench import asking, rows
 from launcher.bench.clients.known import CLIENTS
 from launcher.bench.gates import Wanted
@@ -172,7 +172,7 @@ def _noted(base: Trial, answer: Mapping[str, Any]) -> Trial:
     if answer["gpus"]:
         facts["gpus"] = answer["gpus"]
         fields = [line.split(",") for line in answer["gpus"]]
-        drivers = sorted({one[-1].strip() for one in fields if len(one) == len(comm.GPU_FIELDS.split(","))})
+        drivers = sorted({one[-1].strip() for one in fields if len(one) == len(comm_process.GPU_FIELDS.split(","))})
         facts["versions"] |= {"driver": " or ".join(drivers)} if drivers else {}
     return dataclasses.replace(base, facts=facts)
 

@@ -111,8 +111,23 @@ def _check(deployment: Deployment) -> None:
         for name, value in deployment.bench.step_ms.items()
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0
     ]
+    problems += _other_program(deployment)
     if problems:
         raise ConfigError(*problems)
+
+
+def _other_program(deployment: Deployment) -> list[str]:
+    """Return why nccl-tests cannot measure this, where they are to."""
+    bench = deployment.bench
+    if not bench.nccl_tests:
+        return []
+    key = f"bench.nccl_tests={bench.nccl_tests}"
+    problems = []
+    if not bench.nccl_tests.startswith("/"):
+        problems.append(f"{key} is no absolute path: name the folder of nccl-tests' programs on the measured machine")
+    if bench.backend != "nccl":
+        problems.append(f"{key} measures with NCCL: leave out bench.backend={bench.backend}, or bench.nccl_tests")
+    return problems
 
 
 def _chunks(deployment: Deployment) -> tuple[int, ...]:
@@ -158,4 +173,6 @@ def _step(deployment: Deployment, kind: str, number: int, tokens: int, text: str
         "yields": yields,
         "step_ms": float(given) if isinstance(given, int | float) else 0.0,
     }
+    if deployment.bench.nccl_tests:  # never compared with what torch measures
+        details["program"], text = "nccl-tests", f"{text} (nccl-tests: ranks are threads)"
     return Step(Workload(name, kind, text, "us", lower_is_better=True, details=details), tuple(found))

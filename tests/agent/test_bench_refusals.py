@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from launcher.agent import bench, comm, preflight_host
+from launcher.agent import bench, comm, comm_process, preflight_host
 from launcher.agent.facts import Unknown
 from tests.facts.replay import H200, text, tool, tools
 
@@ -55,7 +55,7 @@ def other() -> Iterator[int]:
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Set what nvidia-smi shows; the ranks are not started: they say that they measured."""
-    monkeypatch.setattr(comm, "run", lambda *_: {**comm.EMPTY, "outcome": "measured", "message": ""})
+    monkeypatch.setattr(comm, "run", lambda *_: {**comm_process.EMPTY, "outcome": "measured", "message": ""})
     return lambda xml: monkeypatch.setattr(bench, "output", lambda *_: xml)
 
 
@@ -125,13 +125,13 @@ SILENT = ("exit 1", "echo 'not XML'", "echo 'No devices were found'")
 def test_an_nvidia_smi_that_says_nothing_refuses_nothing(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comm, "run", lambda *_: {**comm.EMPTY, "outcome": "measured", "message": ""})
+    monkeypatch.setattr(comm, "run", lambda *_: {**comm_process.EMPTY, "outcome": "measured", "message": ""})
     monkeypatch.setenv("PATH", str(tool(tmp_path / "tools", "nvidia-smi", script)) + os.pathsep + os.defpath)
     assert refusal(spec()) == ""
 
 
 def test_the_real_tool_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: int) -> None:
-    monkeypatch.setattr(comm, "run", lambda *_: {**comm.EMPTY, "outcome": "measured", "message": ""})
+    monkeypatch.setattr(comm, "run", lambda *_: {**comm_process.EMPTY, "outcome": "measured", "message": ""})
     folder = tools(tmp_path / "tools", H200)
     monkeypatch.setenv("PATH", str(folder))
     assert refusal(spec()) == ""
@@ -198,7 +198,7 @@ JOINED = {"outcome": "hung", "message": "", "phases": [("join the communicator",
     ("nccl", "join the communicator", True), ("nccl", "import torch", False), ("gloo", "join the communicator", False),
 ])  # fmt: skip
 def test_a_failure_is_explained(backend: str, phase: str, hinted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = {**comm.EMPTY, **JOINED, "phases": [(phase, 1.0)]}
+    answer = {**comm_process.EMPTY, **JOINED, "phases": [(phase, 1.0)]}
     monkeypatch.setattr(comm, "run", lambda *_: dict(answer))
     monkeypatch.setattr(bench, "facts", lambda *_: NOTHING)
     found = bench.measure(spec(backend=backend), ["gpu-busy"], quiet)
@@ -227,7 +227,7 @@ LINKS: dict[str, tuple[dict[str, Any], str, list[str]]] = {
 
 @pytest.mark.parametrize(("answer", "problem", "lines"), LINKS.values(), ids=LINKS.keys())
 def test_link_tests(answer: dict[str, Any], problem: str, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comm, "run", lambda *_: {**comm.EMPTY, **answer})
+    monkeypatch.setattr(comm, "run", lambda *_: {**comm_process.EMPTY, **answer})
     monkeypatch.setattr(bench, "facts", lambda *_: NOTHING)
     told: list[str] = []
     said, shown = bench.link_test({"spec": spec(user="root"), "beside": True}, told.append)
@@ -244,7 +244,7 @@ def test_a_link_test_beside_the_old_server_may_meet_it(monkeypatch: pytest.Monke
         asked.append(" ".join(words))
         raise Unknown("nvidia-smi is not installed")
 
-    monkeypatch.setattr(comm, "run", lambda *_: {**comm.EMPTY, "outcome": "measured", "message": ""})
+    monkeypatch.setattr(comm, "run", lambda *_: {**comm_process.EMPTY, "outcome": "measured", "message": ""})
     monkeypatch.setattr(bench, "output", silent)
     for beside in (True, False):
         assert bench.link_test({"spec": spec(user="root"), "beside": beside}, quiet) == ("", [])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from launcher.agent import comm
+from launcher.agent import comm, comm_process, comm_ranks
 from tests.agent.gloo import PYTHON, SIZES, alive, custom, descriptors, ranks, specification, wait
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def test_the_ranks_become_the_user(tmp_path: Path) -> None:
 
 def test_ranks_that_were_made_ready_and_not_used(tmp_path: Path) -> None:
     spec = specification(custom(tmp_path / "site", STUB), torch=False)
-    ready = comm.Ranks(spec).start()
+    ready = comm_ranks.Ranks(spec).start()
     pids = ranks(os.getpid())
     assert len(pids) == 2
     ready.stop()
@@ -285,7 +285,7 @@ def test_ranks_that_were_made_ready_and_not_used(tmp_path: Path) -> None:
 @fleet
 def test_ranks_that_were_made_ready_are_used() -> None:
     spec = specification()
-    ready = comm.Ranks(spec).start()
+    ready = comm_ranks.Ranks(spec).start()
     pids = set(ranks(os.getpid()).values())
     seen: set[int] = set()
     answer = comm.run(spec, lambda _: seen.update(ranks(os.getpid()).values()), ready)
@@ -295,7 +295,7 @@ def test_ranks_that_were_made_ready_are_used() -> None:
 
 def test_ranks_that_died_while_they_waited_are_told_of(tmp_path: Path) -> None:
     spec = specification(custom(tmp_path / "site", STUB), torch=False)
-    ready = comm.Ranks(spec).start()
+    ready = comm_ranks.Ranks(spec).start()
     for pid in ranks(os.getpid()).values():
         os.kill(pid, signal.SIGKILL)
     answer = comm.run(spec, quiet, ready)
@@ -334,7 +334,7 @@ def test_an_interrupt_while_they_import(tmp_path: Path) -> None:
 def test_nobody_waits_any_more(tmp_path: Path) -> None:
     spec = specification(custom(tmp_path / "site", "import time; time.sleep(60)"), torch=False)
     asked = iter([False, False, True])
-    with pytest.raises(comm.Abandoned):
+    with pytest.raises(comm_process.Abandoned):
         comm.run(spec, quiet, gone=lambda: next(asked))
 
 

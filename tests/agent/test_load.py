@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from launcher.agent import comm, load
+from launcher.agent import comm_process, load
 from launcher.agent.processes import start_time
 from tests.agent.gloo import descriptors, wait
 from tests.agent.serving_case import KEY, Server, client, leftovers, request, served, told
@@ -338,7 +338,7 @@ def test_a_worker_that_dies_is_seen(server: Server, monkeypatch: pytest.MonkeyPa
 
 def test_nobody_waits_any_more(server: Server) -> None:
     asked = iter([False, False, True])
-    with pytest.raises(comm.Abandoned):
+    with pytest.raises(comm_process.Abandoned):
         run(request(server, "time.sleep(600)"), gone=lambda: next(asked))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher.agent.nccl_tests import NcclTestsError, command, json_file, read, read_text
+from launcher.agent.nccl_tests import NcclTestsError, command, json_file, read, read_text, release, usage_lacks
 
 SECRET = "HF_TOKEN=hf_secret"
 
@@ -100,6 +100,8 @@ def test_a_command_for_an_old_build_without_graph() -> None:
 )
 def test_the_path_of_the_program(program: str, path: str) -> None:
     assert command(program, 2, "all_reduce", 16, "half", 1, "")[0] == path
+    other = path.replace("all_reduce", "all_gather")
+    assert command(program, 2, "all_gather", 32, "half", 1, "")[0] == other
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -142,12 +144,9 @@ def test_read() -> None:
         "sizes": [
             {
                 "bytes": 14336,
-                "us": 16.7,
-                "us_low": 16.7,
-                "us_high": 16.7,
-                "us_out_of_place": 16.9,
+                "us": [16.7],
+                "us_out_of_place": [16.9],
                 "wrong": 0,
-                "cycles": 1,
             }
         ],
         "out_of_bounds": 0,
@@ -166,9 +165,8 @@ def test_nothing_of_environment_and_host_is_taken_over() -> None:
 def test_cycles_of_one_size_are_one_size() -> None:
     results = [result(1024, 9, 12), result(2048, 9, 1), result(1024, 8, 10), result(1024, 7, 17)]
     small, large = read(report(*results))["sizes"]
-    times = {"us": 12, "us_low": 10, "us_high": 17, "us_out_of_place": 8}
-    assert small == {"bytes": 1024, **times, "wrong": 0, "cycles": 3}
-    assert (large["bytes"], large["cycles"]) == (2048, 1)
+    assert small == {"bytes": 1024, "us": [12, 10, 17], "us_out_of_place": [9, 8, 7], "wrong": 0}
+    assert (large["bytes"], large["us"]) == (2048, [1])
 
 
 COUNTED: dict[str, tuple[dict[str, Any], int | None]] = {
@@ -260,7 +258,7 @@ GATHER = """\
           64             8      half    none      -1    12.90    0.00    0.00      0    12.87    0.00    0.00      7
 # Out of bounds values : 1 FAILED
 """
-ROW = {"bytes": 14336, "us": 17.0, "us_low": 16.7, "us_high": 17.3, "us_out_of_place": 17.0, "wrong": 0, "cycles": 2}
+ROW = {"bytes": 14336, "us": [16.7, 17.3], "us_out_of_place": [16.9, 17.1], "wrong": 0}
 
 
 def test_read_text() -> None:
@@ -287,14 +285,14 @@ def test_the_text_of_an_old_build() -> None:
     seen = read_text(OLD)
     assert (seen["nccl"], seen["gpu"], seen["graph"], seen["out_of_bounds"]) == ("2.7.8", "Tesla V100-SXM2-16GB", 0, 1)
     assert [(s["bytes"], s["us"], s["us_out_of_place"], s["wrong"]) for s in seen["sizes"]] == [
-        (8, 12.87, 12.9, None),
-        (134217728, 1211.2, 120000.0, None),
+        (8, [12.87], [12.9], None),
+        (134217728, [1211.2], [120000.0], None),
     ]
 
 
 def test_the_text_of_an_all_gather() -> None:
     seen = read_text(GATHER)
-    assert [(s["bytes"], s["us"], s["wrong"]) for s in seen["sizes"]] == [(64, 12.87, 7)]
+    assert [(s["bytes"], s["us"], s["wrong"]) for s in seen["sizes"]] == [(64, [12.87], 7)]
 
 
 ERRORS = {
@@ -334,6 +332,27 @@ def test_a_row_that_the_log_of_nccl_tore() -> None:
 def test_no_output() -> None:
     with pytest.raises(NcclTestsError, match="neither a row nor an error"):
         read_text("hello\n1 2 float\n")
+
+
+USAGE = """\
+invalid option '?'
+USAGE: all_reduce_perf
+\t[-n,--iters <iteration count>]
+\t[-N,--run_cycles <cycle count> run & print each cycle (default: 1; 0=infinite)]
+\t[-G,--cudagraph <num graph launches>]
+\t[-h,--help]
+"""
+
+
+def test_the_options_that_a_build_does_not_know() -> None:
+    assert usage_lacks(USAGE, "G", "N", "J") == ["J"]
+    assert usage_lacks(USAGE, "G", "N") == []
+    assert usage_lacks(NEW, "J") is None
+
+
+def test_the_release() -> None:
+    assert (release(NEW), release(OLD)) == ("2.19.1", "of unknown version")
+    assert release("# nccl-tests version v2.20.0 (1a2b3c) nccl-headers=22809 nccl-library=22809") == "2.20.0"
 
 
 def test_the_file_that_was_written() -> None:

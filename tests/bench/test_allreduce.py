@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from launcher.agent import comm
+from launcher.agent import comm_process
 from launcher.bench.allreduce import identity, link_test, specification, trial
 from launcher.bench.steps import Step, sizes, steps
+from launcher.errors import ConfigError
 from tests.composing import compose
 
 LOGS = Path(__file__).parent.parent / "nccl_log"
@@ -30,7 +31,7 @@ def answer(
         for size, count in sizes(wanted)
     ]
     ranks = [{"rank": number, "exit": "exit code 0", "phase": "done"} for number in range(2)]
-    return {**comm.EMPTY, "outcome": "measured", "message": "", "rows": rows, "ranks": ranks, **fields}
+    return {**comm_process.EMPTY, "outcome": "measured", "message": "", "rows": rows, "ranks": ranks, **fields}
 
 
 def recorded(name: str) -> tuple[list[str], dict[str, str]]:
@@ -205,6 +206,7 @@ OTHER = {
     "sizes": ("bench.batches=[1,2]",),
     "type": ("bench.dtype=float32",),
     "what the engine adds": ("engine.args.enable_nccl_nvls=true",),
+    "program": ("bench.nccl_tests=/opt/nccl-tests/build",),
 }
 
 
@@ -231,6 +233,57 @@ def test_the_request_is_plain_data() -> None:
     assert json.loads(json.dumps(spec)) == spec
     assert (spec["world"], spec["deadline"], spec["gpus"], spec["cwd"]) == (2, 7, ["1", "0"], "/srv")
     compile(spec["program"], "comm_rank", "exec")
+
+
+NCCL_TESTS = "bench.nccl_tests=/opt/nccl-tests/build"
+
+
+def test_nccl_tests_are_asked_for_by_their_path() -> None:
+    deployment = compose([*TINY, NCCL_TESTS])
+    asked = specification(deployment, sizes(steps(deployment)))
+    assert asked.pop("nccl_tests") == "/opt/nccl-tests/build"
+    assert asked == specification(compose(TINY), sizes(steps(compose(TINY))))
+    other = compose([*TINY, "bench.nccl_tests=/opt/other"])
+    assert identity(other) != identity(deployment)
+
+
+def test_what_they_measure_is_never_compared_with_what_torch_measures() -> None:
+    of_torch, of_theirs = (steps(compose([*TINY, *words]))[0].workload for words in ((), (NCCL_TESTS,)))
+    assert of_torch != of_theirs
+    assert "nccl-tests: ranks are threads" in of_theirs.text
+    versions = {"nccl-tests": "2.19.1", "nccl": "2.28.9"}
+    torch, theirs = judged(answer(versions={"torch": "2.11", "nccl": "2.28.9"})), judged(answer(versions=versions))
+    assert torch.facts["client"] != theirs.facts["client"]
+    assert "note" not in torch.facts
+    assert "threads of one process" in theirs.facts["note"]
+
+
+def test_phases_of_all_sizes_are_told_together() -> None:
+    phases = [("start all_reduce of 4 bytes", 0.0), ("join the communicator for all_reduce of 4 bytes", 1.0)]
+    phases += [("measure all_reduce of 4 bytes", 3.0), ("start all_gather of 4 bytes", 3.5), ("done", 4.5)]
+    seconds = judged(answer(phases=phases)).facts["seconds"]
+    assert seconds == {"start": 2.0, "join the communicator": 2.0, "measure": 0.5}
+
+
+REFUSED = {
+    "gloo": ((NCCL_TESTS, "bench.backend=gloo"), "measures with NCCL: leave out bench.backend=gloo"),
+    "relative": (("bench.nccl_tests=build",), "bench.nccl_tests=build is no absolute path"),
+    "the other program": (("bench.nccl_tests=/opt/all_gather_perf",), "/opt/all_gather_perf is not all_reduce_perf"),
+    "a part that they would cut": ((NCCL_TESTS, "model.vocab_size=1001"), "has to be 32 x n"),
+}
+
+
+@pytest.mark.parametrize(("words", "part"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_they_cannot_measure_is_refused(words: tuple[str, ...], part: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        identity(compose([*TINY, *words]))
+    assert part in str(refused.value)
+
+
+def test_link_tests_need_nothing_but_the_engine() -> None:
+    found = link_test(compose([*TINY, NCCL_TESTS, "target.link_test=stopped"]))
+    assert found
+    assert "nccl_tests" not in found["spec"]
 
 
 def test_link_tests() -> None:
