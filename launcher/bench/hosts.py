@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from launcher.bench.measure import LockedError
@@ -20,13 +21,18 @@ if TYPE_CHECKING:
 
 
 class OnHost:
-    """A session on one host; see `launcher.bench.served.Servers`."""
+    """A session on one host; see `launcher.bench.served.Servers`.
+
+    Another thread may close it while an order is carried out: the end comes right after that one.
+    """
 
     def __init__(self, way: Transport, secrets: SecretValues, emit: Events) -> None:
         self.name = way.host
         self._way, self._secrets, self._emit = way, secrets, emit
         self._id = ""
         self._number = 0
+        #: Held while an order gets its number: none may come behind the last.
+        self._lock = threading.Lock()
 
     def open(self, baseline: Candidate, intent: Mapping[str, Any], limits: Limits) -> None:
         """Take the host: from now on it is ours, and comes back however this ends.
@@ -69,18 +75,24 @@ class OnHost:
         Raises:
             HostError: what was there is not back.
         """
-        if not self._id:
+        with self._lock:
+            id_, self._id = self._id, ""
+            number = self._number + 1
+        if not id_:
             return "what was there before; nothing was replaced"
-        answer = self._call(ask_request(self._id, self._number + 1, {"do": "end"}))
-        self._id = ""
+        answer = self._call(ask_request(id_, number, {"do": "end"}))
         if answer["outcome"] not in ("restored", "rolled back"):
             raise HostError(self.name, f"not restored: {answer.get('serves') or answer['message']}; launch status")
         drift = "; DRIFT: " + "; ".join(answer["evidence"]) if answer["evidence"] else ""
         return f"{answer['serves']}{drift}"
 
     def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        self._number += 1
-        answer = self._call(ask_request(self._id, self._number, order))
+        with self._lock:
+            if not self._id:
+                raise HostError(self.name, "the session was ended here")
+            self._number += 1
+            id_, number = self._id, self._number
+        answer = self._call(ask_request(id_, number, order))
         if answer.get("over"):
             self._id = ""
             told = "; ".join(text for text in (answer["message"], answer.get("serves", "")) if text)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from launcher.agent import bench as here
-from launcher.agent import comm
+from launcher.agent.comm_ranks import Ranks
 from launcher.bench import allreduce
 from launcher.bench.steps import sizes, steps
 from launcher.errors import ConfigError, HostError, LaunchError
@@ -52,7 +52,7 @@ class Here:
     name = "this machine"
 
     def __init__(self) -> None:
-        self._ahead: comm.Ranks | None = None
+        self._ahead: Ranks | None = None
 
     def close(self) -> None:
         """See `Place.close`."""
@@ -69,9 +69,9 @@ class Here:
         if self._ahead and self._ahead.spec != whole:
             self.close()
         ready, self._ahead = self._ahead, None
-        if upcoming and (os.cpu_count() or 1) >= _CPUS_PER_RANK * spec["world"]:
+        if upcoming and not spec.get("nccl_tests") and (os.cpu_count() or 1) >= _CPUS_PER_RANK * spec["world"]:
             with contextlib.suppress(OSError, subprocess.SubprocessError):  # its own trial will say what is wrong
-                self._ahead = comm.Ranks(self._whole(upcoming)).start()
+                self._ahead = Ranks(self._whole(upcoming)).start()
         return here.measure(whole, list(deployment.allow), emit, ready)
 
     def _whole(self, spec: Spec) -> dict[str, Any]:

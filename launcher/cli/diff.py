@@ -56,6 +56,8 @@ def _points(line: CommandLine, a: Side, b: Side) -> int:
     ]
     found = compare.figures(a, b)
     warnings = _warnings(ran, a.sweep, b.sweep)
+    if compare.apart(a, b):
+        warnings.append("measured on two hosts, each beside its own baseline: compare what each of them gained")
     if line.json:
         record = {
             "left": _named(a),

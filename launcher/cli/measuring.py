@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from launcher.cli.parser import CommandLine
+    from launcher.host.secret_values import SecretValues
+    from launcher.host.transport import Transport
     from launcher.schema import Deployment, Load
     from launcher.sweep.points import Points
     from launcher.sweep.record import Sweep, Workload
     from launcher.sweep.session import Measure
+    from launcher.sweep.shared import Host
+
+    Tell = Callable[[str], None]
 
 #: Seconds that a session may hold a host beside its starts and loads, and at most.
 _SLACK, _LONGEST = 1800, 7 * 24 * 3600
@@ -44,16 +49,6 @@ def workloads(points: Points) -> tuple[Workload, ...]:
                 " engine.tensor_parallel one at a time"
             )
     return tuple(step.workload for step in first)
-
-
-def check_place(deployment: Deployment) -> None:
-    """Refuse a target that nothing can be measured on, before anything is written.
-
-    Raises:
-        ConfigError: several hosts are named.
-    """
-    if deployment.target.kind == "ssh" and len(deployment.target.hosts) > 1:
-        raise ConfigError("a measurement takes one host: name one in target.hosts")
 
 
 def agreed(line: CommandLine, points: Points, sweep: Sweep) -> bool:
@@ -88,32 +83,50 @@ def measuring(points: Points, sweep: Sweep, folder: Path, emit: Callable[[str], 
 
 
 @contextlib.contextmanager
-def _serving(points: Points, sweep: Sweep, folder: Path, emit: Callable[[str], None]) -> Iterator[Measure]:
+def _serving(points: Points, sweep: Sweep, folder: Path, emit: Tell) -> Iterator[Measure]:
     from launcher.bench import loads
     from launcher.bench.serve import Serve
 
     deployment = points.candidates[0].deployment
-    candidates = {candidate.point.digest: candidate for candidate in points.candidates}
-    wanted, keep = loads.loads(deployment), _keeper(folder / "raw")
     if deployment.target.kind == "process":
         from launcher.bench.child import Child
 
+        candidates = {candidate.point.digest: candidate for candidate in points.candidates}
         with Child(folder / "logs", emit) as child:
-            yield Serve(candidates, child, wanted, keep, emit)
+            yield Serve(candidates, child, loads.loads(deployment), _keeper(folder / "raw"), emit)
         return
-    from launcher.bench.hosts import OnHost
     from launcher.fleet.rollout import transports
     from launcher.host import secret_values
+
+    way = transports(deployment.target)[0]
+    host = server(points, sweep, folder, way, secret_values.read(deployment), emit)
+    host.open()
+    try:
+        yield host.measure
+    finally:
+        host.close()
+
+
+def server(points: Points, sweep: Sweep, folder: Path, way: Transport, secrets: SecretValues, emit: Tell) -> Host:
+    """Return a host that serves the points of a sweep."""
+    from launcher.bench import loads
+    from launcher.bench.hosts import OnHost
+    from launcher.bench.serve import Serve
     from launcher.host.requests import Limits
     from launcher.render.intent import intent
+    from launcher.sweep.shared import Host, once
 
-    host = OnHost(transports(deployment.target)[0], secret_values.read(deployment), emit)
+    baseline = points.candidates[0]
+    deployment, wanted = baseline.deployment, loads.loads(baseline.deployment)
+    host = OnHost(way, secrets, emit)
     limits = Limits(_seconds(deployment, sweep, wanted), deployment.sweep.silence)
-    host.open(points.candidates[0], intent(deployment, points.candidates[0].words, who()), limits)
-    try:
-        yield Serve(candidates, host, wanted, keep, emit)
-    finally:
-        _put_back(host.name, host.close, limits.silence)
+    candidates = {candidate.point.digest: candidate for candidate in points.candidates}
+    return Host(
+        way.host,
+        lambda: host.open(baseline, intent(deployment, baseline.words, who()), limits),
+        Serve(candidates, host, wanted, _keeper(folder / "raw"), emit),
+        once(lambda: _put_back(host.name, host.close, limits.silence)),
+    )
 
 
 def _put_back(name: str, close: Callable[[], str], silence: int) -> None:

@@ -55,7 +55,7 @@ def state(folder: Path, sweep: Sweep) -> tuple[Judgement, str]:
     import time
 
     from launcher.sweep import lock
-    from launcher.sweep.schedule import why_over
+    from launcher.sweep.shares import why_over
     from launcher.sweep.statistics import judge
 
     judgement = judge(sweep)

@@ -41,6 +41,7 @@ def record(points: Points, missing: str, sweep: Sweep | None) -> dict[str, Any]:
         "left_out": [dataclasses.asdict(item) for item in points.left_out],
         "workloads": [dataclasses.asdict(w) for w in sweep.workloads] if sweep else [],
         **cost,
+        **({"hosts": _hosts(sweep)} if sweep and sweep.homes else {}),
         "missing": missing,
         "exit_code": 0,
     }
@@ -137,24 +138,47 @@ def _order(points: Points, sweep: Sweep) -> list[str]:
     settings = sweep.settings
     again = f", the baseline again after every {settings.baseline_every}" if settings.baseline_every else ""
     told = [f"  order: the baseline, the points as listed{again}; the next round backwards"]
+    told += _shared(sweep) if sweep.homes else []
     time = f"about {_duration(cost['seconds'])} ({cost['seconds_each']:.3g} s each, {cost['origin']})"
     limit = f"; ended after {settings.minutes:g} min" if settings.minutes else ""
     if points.candidates[0].deployment.bench.kind != "serve":
         return [*told, f"  {cost['starts']} fresh starts at least: {time}{limit}; no server is touched"]
     told.append(f"  {cost['starts']} starts of the server at least, each with all loads: {time}{limit}")
     if points.candidates[0].deployment.target.kind in ("local", "ssh"):
-        told.append(f"  {sweep.target} serves nobody else for that time; afterwards what is there now is put back")
+        serve = "serve" if "," in sweep.target else "serves"
+        told.append(f"  {sweep.target} {serve} nobody else for that time; afterwards what is there now is put back")
     return told
 
 
+def _shared(sweep: Sweep) -> list[str]:
+    """Return which hosts share the points."""
+    starts = {host: one["starts"] for host, one in _hosts(sweep).items()}
+    named = ", ".join(f"{host} {count}" for host, count in starts.items())
+    told = [
+        f"  {len(starts)} hosts share the points, at the same time, each beside a baseline of its own: {named} starts"
+    ]
+    idle = [host for host in sweep.hosts if host not in starts]
+    told = told if len(starts) > 1 else [f"  all on {sweep.target}"]
+    return [*told, *([f"  left alone, for there are fewer points than hosts: {', '.join(idle)}"] if idle else [])]
+
+
+def _hosts(sweep: Sweep) -> dict[str, dict[str, Any]]:
+    """Return the points of each host that shares a sweep, and how often it starts one at least."""
+    from launcher.sweep import shares
+
+    return {
+        part.target: {"points": [point.digest for point in part.points[1:]], "starts": shares.expected(part)}
+        for part in shares.parts(sweep)
+    }
+
+
 def _cost(points: Points, sweep: Sweep) -> dict[str, Any]:
-    from launcher.sweep import expect
-    from launcher.sweep.schedule import expected
+    from launcher.sweep import expect, shares
 
     deployment = points.candidates[0].deployment
     each = expect.trials(Path(deployment.sweep.out).expanduser(), deployment.name, deployment.bench.kind)
-    starts = expected(sweep)
-    seconds = starts * each.seconds
+    starts = shares.expected(sweep)
+    seconds = shares.left(sweep) * each.seconds
     if sweep.settings.minutes:
         seconds = min(seconds, sweep.settings.minutes * 60)
     return {

@@ -12,10 +12,11 @@ from launcher.cli import show_plan
 from launcher.cli.tell import paint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from launcher.cli.parser import CommandLine
+    from launcher.errors import LaunchError
     from launcher.sweep.points import Points
     from launcher.sweep.record import Judgement, Point, Reading, Sweep, Trial
 
@@ -78,8 +79,7 @@ class Progress:
 
     def ended(self, sweep: Sweep, trial: Trial) -> None:
         """Say what a trial gave, and how much is left."""
-        from launcher.sweep import current
-        from launcher.sweep.schedule import expected
+        from launcher.sweep import current, shares
 
         if len(sweep.past) > self._past:
             self._past = len(sweep.past)
@@ -88,12 +88,14 @@ class Progress:
                 note(text)
         self.last = sweep
         labels = {point.digest: point.label for point in sweep.points}
-        done, total = len(sweep.trials), max(expected(sweep), len(sweep.trials))
-        left = (total - done) * sum(t.seconds for t in sweep.trials) / done
+        label = shares.on(labels[trial.point], trial.host)
+        done, total = len(sweep.trials), max(shares.expected(sweep), len(sweep.trials))
+        left = shares.left(sweep) * sum(t.seconds for t in sweep.trials) / done
         if self._line.json:
             record = {
                 "trial": trial.order,
                 "point": labels[trial.point],
+                **({"host": trial.host} if trial.host else {}),
                 "failure": trial.failure,
                 "left_s": round(left),
             }
@@ -101,7 +103,7 @@ class Progress:
             return
         start = "\r\x1b[K" if sys.stderr.isatty() else ""
         print(
-            f"{start}{trial.order}/{total} {labels[trial.point]}: {_gave(sweep, trial)} ({trial.seconds:.1f} s;"
+            f"{start}{trial.order}/{total} {label}: {_gave(sweep, trial)} ({trial.seconds:.1f} s;"
             f" about {left / 60:.1f} min left)",
             file=sys.stderr,
             flush=True,
@@ -122,13 +124,22 @@ def _figure(value: float, unit: str) -> str:
     return f"{value / 1000:.3g} ms" if unit == "us" else f"{value:.4g} {unit}"
 
 
-def end(line: CommandLine, sweep: Sweep, judgement: Judgement, why: str, paths: Sequence[Path]) -> None:
-    """Print what a sweep found out."""
+def end(
+    line: CommandLine,
+    sweep: Sweep,
+    judgement: Judgement,
+    why: str,
+    paths: Sequence[Path],
+    dropped: Mapping[str, LaunchError] | None = None,
+) -> None:
+    """Print what a sweep found out, and which hosts that share it dropped out."""
     from launcher.sweep import current, effects, tables
 
     told = tables.summary(sweep, judgement) if len(sweep.points) > 1 else []
+    out = [_dropped(sweep, host, error) for host, error in (dropped or {}).items()]
     if line.json:
-        print(json.dumps(_record(sweep, judgement, why, told, paths), indent=1))
+        record = _record(sweep, judgement, why, told, paths)
+        print(json.dumps({**record, "dropped": out} if out else record, indent=1))
         return
     print()
     table(tables.table(sweep, judgement) if len(sweep.points) > 1 else _measured(sweep))
@@ -146,8 +157,30 @@ def end(line: CommandLine, sweep: Sweep, judgement: Judgement, why: str, paths: 
         *([f"Ended: {why}."] if why and len(sweep.points) > 1 else []),
     ):
         print(text)
+    for one in out:
+        print(_unfinished(sweep, one))
     for path in paths[:1]:
         print(f"report: {path}")
+
+
+def _dropped(sweep: Sweep, host: str, error: LaunchError) -> dict[str, Any]:
+    """Return which points a host has left unfinished, and why."""
+    from launcher.sweep import shared, shares
+
+    points = [point.label for point in shares.unfinished(shares.part(sweep, host))]
+    return {"host": host, "message": shared.told(host, error), "unfinished": points}
+
+
+def _unfinished(sweep: Sweep, dropped: Mapping[str, Any]) -> str:
+    points = dropped["unfinished"]
+    if not points:
+        return f"{dropped['host']} dropped out when every point of it was measured."
+    names = ", ".join(f"'{label}'" for label in points[:_QUOTED])
+    more = f" and {len(points) - _QUOTED} more" if len(points) > _QUOTED else ""
+    return (
+        f"{dropped['host']} dropped out, not measured to the end: {names}{more}. To finish them, there or on other"
+        f" hosts: launch -m … --resume={sweep.id}"
+    )
 
 
 def _record(sweep: Sweep, judgement: Judgement, why: str, told: list[str], paths: Sequence[Path]) -> dict[str, Any]:
@@ -192,10 +225,12 @@ def _more(reading: Reading) -> str:
 
 def _failures(sweep: Sweep) -> None:
     """Print what made a point fail, with the lines that show it, once a point."""
+    from launcher.sweep import shares
+
     labels = {point.digest: point.label for point in sweep.points}
-    failed = {trial.point: trial for trial in sweep.trials if trial.failure}
-    for digest, trial in failed.items():
-        print(f"\n{paint('!', '!')} {labels[digest]}: {trial.failure}: {trial.message}")
+    failed = {(trial.point, trial.host): trial for trial in sweep.trials if trial.failure}
+    for (digest, host), trial in failed.items():
+        print(f"\n{paint('!', '!')} {shares.on(labels[digest], host)}: {trial.failure}: {trial.message}")
         for text in trial.evidence[:_QUOTED]:
             print(f"    | {text}")
 

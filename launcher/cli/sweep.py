@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import __version__
 from launcher.bench import allreduce
-from launcher.cli import measuring, show_sweep
+from launcher.cli import measuring, sharing, show_sweep
 from launcher.cli.prepare import layers, names_of
 from launcher.cli.tell import who
 from launcher.compose import compose_sweep
 from launcher.errors import ConfigError
-from launcher.fleet.rollout import PENDING
+from launcher.fleet.rollout import PENDING, worst
+from launcher.sweep import shares
 from launcher.sweep.points import Points, build
 from launcher.sweep.record import Settings, Sweep
 
@@ -92,19 +93,22 @@ def _go(line: CommandLine, points: Points, *, run: bool) -> int:
 
 
 def _sweep(line: CommandLine, points: Points, workloads: tuple[Workload, ...]) -> Sweep:
-    deployment = points.candidates[0].deployment
+    deployment, hosts = points.candidates[0].deployment, sharing.hosts(points)
+    homes = shares.assign([candidate.point for candidate in points.candidates[1:]], hosts, {}) if hosts else {}
     settings = {field.name: getattr(deployment.sweep, field.name) for field in dataclasses.fields(Settings)}
     return Sweep(
         name=deployment.name,
         id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{deployment.name}-{deployment.bench.kind}",
         command=show_sweep.command(line),
-        target=_target(deployment),
+        target=", ".join(dict.fromkeys(homes.values())) or _target(deployment),
         axes=points.axes,
         workloads=workloads,
         points=tuple(candidate.point for candidate in points.candidates),
         left_out=points.left_out,
         settings=Settings(**settings),
         facts=_facts(deployment),
+        hosts=hosts,
+        homes=homes,
     )
 
 
@@ -132,7 +136,7 @@ def _run(line: CommandLine, points: Points, sweep: Sweep) -> int:
     from launcher.sweep import resume
 
     deployment = points.candidates[0].deployment
-    measuring.check_place(deployment)
+    sweep = sharing.looked(points, sweep)
     if not line.json:
         show_sweep.plan(points, sweep)
     if not measuring.agreed(line, points, sweep):
@@ -144,15 +148,18 @@ def _run(line: CommandLine, points: Points, sweep: Sweep) -> int:
 
 
 def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> int:
-    from launcher.sweep import current, report, session
+    from launcher.sweep import current, report, session, shared
     from launcher.sweep.statistics import judge
 
-    watcher = show_sweep.Progress(line)
-    why = ""
+    watcher, why, ended = show_sweep.Progress(line), "", shared.Ended("")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with measuring.measuring(points, sweep, folder, watcher.tell) as measure:
-            sweep, why = session.run(sweep, folder, measure, watcher)
+        if sweep.homes:
+            ended = sharing.run(points, sweep, folder, watcher, watcher.tell)
+            why = ended.why
+        else:
+            with measuring.measuring(points, sweep, folder, watcher.tell) as measure:
+                sweep, why = session.run(sweep, folder, measure, watcher)
     except KeyboardInterrupt:
         why = "interrupted"
         kept = "what was measured is kept" if watcher.last else "nothing was measured yet"
@@ -167,10 +174,12 @@ def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> 
         _remember(sweep, points)
         if not sweep.trials and not sweep.past:  # nothing that anybody could look for
             shutil.rmtree(folder, ignore_errors=True)
-    show_sweep.end(line, sweep, judgement, why, paths)
+    show_sweep.end(line, sweep, judgement, why, paths, ended.dropped)
     if why == "interrupted":
         return 130
-    return 0 if any(not reading.invalid for trial in sweep.trials for reading in trial.readings) else 1
+    whole = [part for part in shares.parts(sweep) if part.target not in ended.dropped]
+    gave = [any(not r.invalid for trial in part.trials for r in trial.readings) for part in whole]
+    return worst([0 if all(gave) else 1, *(error.exit_code for error in ended.dropped.values())])
 
 
 def _remember(sweep: Sweep, points: Points) -> None:
@@ -181,7 +190,11 @@ def _remember(sweep: Sweep, points: Points) -> None:
     if points.candidates[0].deployment.bench.kind != "allreduce":
         return
     deployments = {c.point.digest: c.deployment for c in points.candidates}
-    found = memory.rows(sweep, deployments, f"sweep {sweep.id}")
+    found = [
+        row
+        for part, host in zip(shares.parts(sweep), shares.hosts_of(sweep) or ("",), strict=True)
+        for row in memory.rows(part, deployments, shares.on(f"sweep {sweep.id}", host))
+    ]
     if found:
         measured.add(found, Path(points.candidates[0].deployment.sweep.out).expanduser())
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import current
+from . import current, shares
 from .figures import level
 from .statistics import judge
 from .tables import valid
@@ -56,7 +56,8 @@ class Figure:
         workload: both have it.
         left: geometric mean of the valid starts; NaN without any.
         right: likewise.
-        verdict: of the right one against the left one; None where one of them never gave a valid start.
+        verdict: of the right one against the left one; None where one of them never gave a valid start, or two hosts
+            measured them.
     """
 
     workload: Workload
@@ -95,29 +96,46 @@ def surroundings(a: Sweep, b: Sweep) -> list[Change]:
 
 
 def figures(a: Side, b: Side) -> list[Figure]:
-    """Return both values of every workload that both have, with the interval of their difference."""
+    """Return both values of every workload that both have, with the interval of their difference.
+
+    Points of one sweep that two hosts measured have none: each has its own baseline.
+    """
     ours = {workload.name: workload for workload in b.sweep.workloads}
     common = [w for w in a.sweep.workloads if w.name in ours and definition(w) == definition(ours[w.name])]
     together, left, right = _together(a, b)
-    verdicts = {v.workload: v for v in judge(replace(together, workloads=tuple(common))).verdicts if v.point == right}
-    values = valid(together)
+    judgement = judge(replace(together, workloads=tuple(common)), a.sweep if a.sweep.id == b.sweep.id else None)
+    verdicts = {v.workload: v for v in judgement.verdicts if v.point == right}
+    values, is_apart = valid(together), apart(a, b)
     found = []
     for workload in common:
         levels = [level([r.value for _, r in values.get((digest, workload.name), ())]) for digest in (left, right)]
-        known = not any(map(math.isnan, levels))
+        known = not is_apart and not any(map(math.isnan, levels))
         found.append(Figure(workload, levels[0], levels[1], verdicts.get(workload.name) if known else None))
     return found
+
+
+def apart(a: Side, b: Side) -> bool:
+    """Return whether two hosts that share a sweep measured the points, each beside a baseline of its own."""
+    return a.sweep.id == b.sweep.id and not {*shares.where(a.sweep, a.point)} & {*shares.where(a.sweep, b.point)}
 
 
 def _together(a: Side, b: Side) -> tuple[Sweep, str, str]:
     """Return one sweep in which the left point is the baseline, and the digests of both."""
     if a.sweep.id == b.sweep.id:
-        others = [point for point in a.sweep.points if point.digest not in (a.point.digest, b.point.digest)]
-        return replace(a.sweep, points=(a.point, b.point, *others)), a.point.digest, b.point.digest
+        sweep = a.sweep if apart(a, b) else _part(a.sweep, a.point, b.point)
+        others = [point for point in sweep.points if point.digest not in (a.point.digest, b.point.digest)]
+        together = replace(sweep, points=(a.point, b.point, *others), hosts=(), homes={})
+        return together, a.point.digest, b.point.digest
     names = (f"1 {a.point.digest}", f"2 {b.point.digest}")
     points = tuple(replace(side.point, digest=name) for side, name in zip((a, b), names, strict=True))
     trials = [replace(t, point=name) for side, name in zip((a, b), names, strict=True) for t in side.trials]
-    return replace(a.sweep, points=points, trials=tuple(trials), past=()), *names
+    return replace(a.sweep, points=points, trials=tuple(trials), past=(), hosts=(), homes={}), *names
+
+
+def _part(sweep: Sweep, a: Point, b: Point) -> Sweep:
+    """Return what the one host has that measured both; the whole sweep where it is not shared."""
+    homes = [sweep.homes[point.digest] for point in (a, b) if point.digest in sweep.homes]
+    return shares.part(sweep, homes[0]) if homes else sweep
 
 
 def _overrides(point: Point) -> dict[str, str]:

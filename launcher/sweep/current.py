@@ -2,7 +2,8 @@
 
 Its key is the digest of its point, the versions that it ran with (driver, GPU, NCCL, torch, engine) and the measuring
 program; the workloads are those of the whole sweep. Versions are compared within a point only, for points may differ in
-their engines: where a point runs with another version than before, every earlier trial with the old one is past.
+their engines: where a point runs with another version than before, every earlier trial with the old one is past. Of
+hosts that share a sweep each is looked at on its own.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
 
     from .record import Sweep, Trial
 
+#: By host, what it is a version of, and the old one.
+_Changes = dict[tuple[str, str, str], tuple[int, str]]
 _UNKNOWN = "versions are not known"
 _GONE = "their point is not asked for any more"
+_MOVED = "another host measures their point now"
+_LEFT = "their host measures no point any more"
 
 
 def versions(trial: Trial) -> dict[str, str]:
@@ -60,34 +65,48 @@ def _every(sweep: Sweep) -> Sequence[Trial]:
 def _reasons(sweep: Sweep, trials: Sequence[Trial]) -> dict[int, str]:
     """Return why a trial is past, by its place."""
     changes = _changes(trials)
-    latest = max((place for place, _ in changes.values()), default=0)
+    latest: dict[str, int] = {}
+    for (host, _, _), (place, _) in changes.items():
+        latest[host] = max(place, latest.get(host, 0))
     digests = {point.digest for point in sweep.points}
     found: dict[int, str] = {}
     for place, trial in enumerate(trials):
         ran = versions(trial)
-        why = [f"{key} {value} -> {new}" for key, value in ran.items() for new in _later(changes, key, value, place)]
+        keys = [(trial.host, key, value) for key, value in ran.items()]
+        why = [f"{key[1]} {key[2]} -> {new}" for key in keys for new in _later(changes, key, place)]
         if trial.point not in digests:
             found[place] = _GONE
+        elif elsewhere := _elsewhere(sweep, trial):
+            found[place] = elsewhere
         elif why:
             found[place] = ", ".join(why)
-        elif not ran and place < latest:
+        elif not ran and place < latest.get(trial.host, 0):
             found[place] = _UNKNOWN
     return found
 
 
-def _later(changes: Mapping[tuple[str, str], tuple[int, str]], key: str, value: str, place: int) -> list[str]:
-    at, new = changes.get((key, value), (0, ""))
+def _elsewhere(sweep: Sweep, trial: Trial) -> str:
+    """Return why a trial ran on a host that has nothing to do with its point any more, empty when it has."""
+    if not sweep.homes:
+        return ""
+    if trial.point == sweep.baseline.digest:
+        return "" if trial.host in sweep.homes.values() else _LEFT
+    return "" if trial.host == sweep.homes.get(trial.point) else _MOVED
+
+
+def _later(changes: _Changes, key: tuple[str, str, str], place: int) -> list[str]:
+    at, new = changes.get(key, (0, ""))
     return [new] if place < at else []
 
 
-def _changes(trials: Sequence[Trial]) -> dict[tuple[str, str], tuple[int, str]]:
+def _changes(trials: Sequence[Trial]) -> _Changes:
     """Return every version that a point has left: the place of the trial that shows it, and what came instead."""
-    seen: dict[tuple[str, str], str] = {}
-    left: dict[tuple[str, str], tuple[int, str]] = {}
+    seen: dict[tuple[str, str, str], str] = {}
+    left: _Changes = {}
     for place, trial in enumerate(trials):
         for key, value in versions(trial).items():
-            before = seen.get((trial.point, key), value)
+            before = seen.get((trial.host, trial.point, key), value)
             if before != value:
-                left[key, before] = (place, value)
-            seen[trial.point, key] = value
+                left[trial.host, key, before] = (place, value)
+            seen[trial.host, trial.point, key] = value
     return left

@@ -10,12 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from launcher.sweep import shares
 from launcher.sweep.figures import level
 from launcher.sweep.tables import valid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from launcher.sweep.record import Judgement, Sweep, Verdict, Workload
 
 
@@ -44,12 +43,13 @@ def effects(sweep: Sweep, judgement: Judgement) -> list[Effect]:
     """Return the effects of every verdict on communication that says better or worse, in their order."""
     workloads = {workload.name: workload for workload in sweep.workloads}
     base = {
-        workload: level([reading.value for _, reading in found])
+        (workload, host): level([reading.value for _, reading in shares.on_host(found, host)])
         for (point, workload), found in valid(sweep).items()
+        for host in shares.where(sweep, sweep.baseline)
         if point == sweep.baseline.digest
     }
     return [
-        _effect(verdict, workloads[verdict.workload], base)
+        _effect(verdict, workloads[verdict.workload], base[verdict.workload, sweep.homes.get(verdict.point, "")])
         for verdict in judgement.verdicts
         if verdict.word in ("better", "worse")
         and math.isfinite(verdict.difference)
@@ -57,9 +57,9 @@ def effects(sweep: Sweep, judgement: Judgement) -> list[Effect]:
     ]
 
 
-def _effect(verdict: Verdict, workload: Workload, base: Mapping[str, float]) -> Effect:
+def _effect(verdict: Verdict, workload: Workload, base: float) -> Effect:
     details = workload.details
-    more_ms = base[workload.name] * verdict.difference / 1000
+    more_ms = base * verdict.difference / 1000
     count = details.get("allreduces", 0)
     each = more_ms * 1000 / count if count else 0.0
     whole, yields = details.get("step_ms", 0.0), details.get("yields", 0.0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from launcher.errors import ConfigError
 
-from . import current, shelf, tables
+from . import current, shares, shelf, tables
 from .figures import figure, interval, level, relative
 
 if TYPE_CHECKING:
@@ -49,9 +49,10 @@ def lines(sweep: Sweep, judgement: Judgement, point: Point) -> list[str]:
     begin, end = _moment(trials[0].at), _moment(trials[-1].at + trials[-1].seconds)
     word = tables.overall(sweep, judgement, point)
     ran = next((ran for trial in reversed(trials) if (ran := current.versions(trial))), {})
+    hosts = ", ".join(shares.where(sweep, point)) or sweep.target
     return [
         f"Promoted from sweep {sweep.id}: '{point.label}', release {point.env['LAUNCH_DIGEST']}.",
-        f"Measured {begin} to {end} on {sweep.target}, {_starts(len(trials))}; baseline {sweep.baseline.digest}.",
+        f"Measured {begin} to {end} on {hosts}, {_starts(len(trials))}; baseline {sweep.baseline.digest}.",
         f"Overall: {word}.",
         *_figures(sweep, judgement, point),
         *([f"Versions: {', '.join(f'{key} {value}' for key, value in ran.items())}."] if ran else []),
@@ -62,8 +63,9 @@ def _figures(sweep: Sweep, judgement: Judgement, point: Point) -> list[str]:
     values, verdicts = tables.valid(sweep), tables.judged(judgement)
     found = []
     for workload in sweep.workloads:
+        host = sweep.homes.get(point.digest, "")
         levels = [
-            level([reading.value for _, reading in values.get((digest, workload.name), ())])
+            level([reading.value for _, reading in shares.on_host(values.get((digest, workload.name), ()), host)])
             for digest in (point.digest, sweep.baseline.digest)
         ]
         value, base = (f"{figure(one)} {workload.unit}" for one in levels)

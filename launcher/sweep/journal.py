@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLAN, JOURNAL = "sweep.json", "journal.jsonl"
-VERSION = 1
+#: Of a sweep that several hosts share it is 2: who does not know of hosts would compare points across them.
+VERSION = 2
 
 
 def _silent(_: str) -> None:
@@ -147,7 +148,7 @@ def latest(out: Path) -> Path | None:
 
 
 def _text(sweep: Sweep) -> str:
-    plan = {"version": VERSION, **to_plain(replace(sweep, trials=(), past=()))}
+    plan = {"version": VERSION if sweep.homes else 1, **to_plain(replace(sweep, trials=(), past=()))}
     del plan["trials"], plan["past"]
     return json.dumps(plan, indent=1) + "\n"
 

@@ -2,7 +2,8 @@
 
 A number that JSON lacks (infinity, not a number) travels as the text ``inf``, ``-inf`` or ``nan`` and comes back as a
 number where a number is expected. Where anything may stand, tuples come back as lists. Keys that are not known are
-passed over, for a newer version may have written them; what has no default must be there.
+passed over, for a newer version may have written them; what has no default must be there. A field that is marked
+``sparse`` is left out where it is empty.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401 - any value of a record
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        found = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {field.name: to_plain(one) for field, one in found if one or not field.metadata.get("sparse")}
     if isinstance(value, Mapping):
         return {str(key): to_plain(inner) for key, inner in value.items()}
     return [to_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else str(value)

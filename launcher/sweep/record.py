@@ -10,6 +10,8 @@ from typing import Any, Literal
 #: that is better in one workload and worse in another, "failed" of one that never gave a valid trial.
 Word = Literal["better", "worse", "no difference", "undecided", "invalid"]
 Overall = Literal["baseline", "better", "worse", "no difference", "trade", "undecided", "invalid", "failed"]
+#: Of a field that is written only where it is not empty: most sweeps have nothing to say there.
+_SPARSE = {"sparse": True}
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class Trial:
         evidence: quoted lines that show it.
         proof: word by variable, and quote: {"NCCL_ALGO": {"word": "proved", "quote": "…"}}.
         facts: versions, GPU readings before and after, and what else a reader may ask for.
+        host: where it ran, of a sweep that several hosts share; else empty.
     """
 
     point: str
@@ -114,6 +117,7 @@ class Trial:
     evidence: tuple[str, ...] = ()
     proof: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    host: str = field(default="", metadata=_SPARSE)
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,7 @@ class Judgement:
         verdicts: one for every point but the baseline and every workload, in their order.
         overall: by digest.
         drift: by workload, how much the baseline moved from the first to the last trial, relative; only where it is
-            more than chance.
+            more than chance. Where several hosts share the sweep, the names are those of `launcher.sweep.shares.on`.
         notes: what a reader has to know about the numbers, one line each.
     """
 
@@ -198,6 +202,9 @@ class Sweep:
         gone: points of an earlier run that were not asked for again; their trials are past.
         since: seconds since 1970 at which it was resumed for the last time; 0: never.
         forgiven: orders of failed trials that no longer keep their point from being started.
+        hosts: that share the points, as named last; empty where one machine measures them all.
+        homes: of such a sweep, the host of every point but the baseline, by digest; every host has the baseline. See
+            `launcher.sweep.shares`.
     """
 
     name: str
@@ -215,6 +222,8 @@ class Sweep:
     gone: tuple[Point, ...] = ()
     since: float = 0.0
     forgiven: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = field(default=(), metadata=_SPARSE)
+    homes: Mapping[str, str] = field(default_factory=dict, metadata=_SPARSE)
 
     @property
     def baseline(self) -> Point:

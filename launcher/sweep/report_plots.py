@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from . import shares
 from .figures import interval, level, relative
 from .tables import judged, valid
 
@@ -147,14 +148,33 @@ class Track:
     band: tuple[float, float]
     ticks: Sequence[tuple[float, str]]
     drift: str
+    #: Of a sweep that several hosts share.
+    host: str = ""
 
 
 def timeline(sweep: Sweep, judgement: Judgement) -> list[Track]:
-    """Return a track for each workload that has two readings of one point."""
+    """Return a track for each workload, on each host, that has two readings of one point."""
     if not sweep.trials:
         return []
     begin = min(trial.at for trial in sweep.trials)
     length = max(trial.at for trial in sweep.trials) - begin
+    return [
+        track
+        for part, host in zip(shares.parts(sweep), shares.hosts_of(sweep) or ("",), strict=True)
+        for track in _tracks(part, host, judgement, (begin, length))
+    ]
+
+
+def _tracks(sweep: Sweep, host: str, judgement: Judgement, span: tuple[float, float]) -> list[Track]:
+    """Return the tracks of one host.
+
+    Args:
+        sweep: its part.
+        host: its name; empty where nobody shares.
+        judgement: of the whole sweep.
+        span: begin and length of the whole sweep, in seconds.
+    """
+    begin, length = span
     readings, tracks = valid(sweep), []
     for workload in sweep.workloads:
         moved = {point.digest: _moved(readings.get((point.digest, workload.name), ())) for point in sweep.points}
@@ -167,7 +187,7 @@ def timeline(sweep: Sweep, judgement: Judgement) -> list[Track]:
             return across, _down(scale.at(change)), f"trial {trial.order}, {point.label}: {relative(change)}"
 
         dots = [(point, place(point, *one)) for point in sweep.points for one in moved[point.digest]]
-        effect, drift = sweep.settings.effect, judgement.drift.get(workload.name)
+        effect, drift = sweep.settings.effect, judgement.drift.get(shares.on(workload.name, host))
         tracks.append(
             Track(
                 workload,
@@ -176,6 +196,7 @@ def timeline(sweep: Sweep, judgement: Judgement) -> list[Track]:
                 (_down(scale.at(effect)), _down(scale.at(-effect))),
                 [(_down(at), name) for at, name in scale.ticks(20)],
                 "" if drift is None else relative(drift),
+                host,
             )
         )
     return tracks

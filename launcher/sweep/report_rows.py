@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.agent.findings import iso
 
+from . import shares
 from .figures import level
 from .plain import to_plain
 from .tables import overall, valid
@@ -32,6 +33,7 @@ def results(sweep: Sweep) -> list[dict[str, Any]]:
         point = points[trial.point]
         begin = {"order": trial.order, "at": iso(trial.at), "seconds": trial.seconds}
         begin |= {"point": point.label, "digest": point.digest, "choices": dict(point.choices)}
+        begin |= {"host": trial.host} if sweep.homes else {}
         for reading in trial.readings or (None,):
             workload = kinds.get(reading.workload) if reading else None
             unit = {"kind": workload.kind if workload else "", "unit": workload.unit if workload else ""}
@@ -54,15 +56,17 @@ def verdicts(sweep: Sweep, judgement: Judgement) -> list[dict[str, Any]]:
     points, kinds = {point.digest: point for point in sweep.points}, {one.name: one for one in sweep.workloads}
     readings = valid(sweep)
 
-    def mean(digest: str, name: str) -> float:
-        return level([reading.value for _, reading in readings.get((digest, name), ())])
+    def mean(digest: str, name: str, host: str) -> float:
+        return level([reading.value for _, reading in shares.on_host(readings.get((digest, name), ()), host)])
 
     rows = []
     for one in judgement.verdicts:
         point, workload = points[one.point], kinds[one.workload]
         begin = {"point": point.label, "digest": point.digest, "choices": dict(point.choices), **to_plain(one)}
         begin |= {"point": point.label, "kind": workload.kind, "overall": overall(sweep, judgement, point)}
-        levels = (mean(sweep.baseline.digest, one.workload), mean(one.point, one.workload))
+        host = sweep.homes.get(one.point, "")
+        begin |= {"host": host} if host else {}
+        levels = (mean(sweep.baseline.digest, one.workload, host), mean(one.point, one.workload, host))
         rows.append({**begin, **dict(zip(_LEVELS, (*levels, workload.unit, workload.lower_is_better), strict=True))})
     return rows
 
@@ -71,7 +75,7 @@ def results_csv(sweep: Sweep) -> str:
     """Return the readings with a column for each axis and for each detail that is a text or a number."""
     rows = results(sweep)
     details = dict.fromkeys(key for row in rows for key, value in row["details"].items() if _is_scalar(value))
-    return _csv(rows, (*_TRIAL, *_READING), _axes(sweep, sweep.points), details)
+    return _csv(rows, (*_TRIAL, *_host(sweep), *_READING), _axes(sweep, sweep.points), details)
 
 
 def results_jsonl(sweep: Sweep) -> str:
@@ -81,7 +85,12 @@ def results_jsonl(sweep: Sweep) -> str:
 
 def verdicts_csv(sweep: Sweep, judgement: Judgement) -> str:
     """Return the verdicts with a column for each axis."""
-    return _csv(verdicts(sweep, judgement), ("point", "digest", *_VERDICT, *_LEVELS), _axes(sweep, sweep.points), ())
+    titles = ("point", "digest", *_host(sweep), *_VERDICT, *_LEVELS)
+    return _csv(verdicts(sweep, judgement), titles, _axes(sweep, sweep.points), ())
+
+
+def _host(sweep: Sweep) -> tuple[str, ...]:
+    return ("host",) if sweep.homes else ()
 
 
 def _axes(sweep: Sweep, points: Iterable[Point]) -> dict[str, None]:

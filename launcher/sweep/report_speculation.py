@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import shares
 from .figures import figure, middle
 from .speculation import break_even
 from .tables import ranked, valid
@@ -38,23 +39,28 @@ class Line:
 
 
 def speculation(sweep: Sweep, judgement: Judgement) -> list[tuple[Workload, list[Line]]]:
-    """Return the points that speculate by load; nothing where none does."""
+    """Return the points that speculate by load; nothing where none does. What they are held against ran beside them."""
     readings, speculating, found = valid(sweep), _speculating(sweep), []
-    points = ranked(sweep, judgement)
+    places = shares.places(sweep, ranked(sweep, judgement))
     for workload in sweep.workloads:
         details = {
-            point.digest: [reading.details for _, reading in readings.get((point.digest, workload.name), ())]
-            for point in points
+            (point.digest, host): [
+                reading.details for _, reading in shares.on_host(readings.get((point.digest, workload.name), ()), host)
+            ]
+            for point, host in places
         }
-        plain = [
-            (point, ms)
-            for point in sweep.points
-            if point.digest not in speculating and (ms := _token_ms(details[point.digest])) > 0
-        ]
+        plain = {
+            host: [
+                (point, ms)
+                for point in sweep.points
+                if point.digest not in speculating and (ms := _token_ms(details.get((point.digest, host), ()))) > 0
+            ]
+            for _, host in places
+        }
         lines = [
-            _line(point, details[point.digest], nearest(point, plain))
-            for point in points
-            if middle(details[point.digest], _LENGTH) > 0
+            _line(point, details[point.digest, host], nearest(point, plain[host]))
+            for point, host in places
+            if middle(details[point.digest, host], _LENGTH) > 0
         ]
         if lines:
             found.append((workload, lines))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from . import shares
 from .figures import figure, interval, is_number, level, relative, unit
 from .report_words import flat
 from .tables import failure, judged, overall, ranked, valid
@@ -64,6 +65,8 @@ class Row:
     starts: str
     proof: tuple[str, str]
     failure: str
+    #: Of a sweep that several hosts share.
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,21 +102,22 @@ class Levels:
 
 
 def rows(sweep: Sweep, judgement: Judgement) -> list[Row]:
-    """Return the rows of the main table."""
+    """Return the rows of the main table; every host that shares the sweep has one for its baseline."""
     verdicts, readings = judged(judgement), valid(sweep)
     shown = []
-    for point in ranked(sweep, judgement):
+    for point, host in shares.places(sweep, ranked(sweep, judgement)):
         word = overall(sweep, judgement, point)
         cells = []
         for workload in sweep.workloads:
-            found = readings.get((point.digest, workload.name), [])
+            found = shares.on_host(readings.get((point.digest, workload.name), ()), host)
             if word == "baseline":
                 cells.append(_baseline(workload, found))
             else:
                 verdict = None if word == "failed" else verdicts.get((point.digest, workload.name))
                 cells.append(_cell(verdict, _estimate(found)))
         proof = proof_of(sweep, point)
-        shown.append(Row(point, word, cells, _starts(sweep, point), (proof.word, proof.told), failure(sweep, point)))
+        starts, told = _starts(sweep, point, host), (proof.word, proof.told)
+        shown.append(Row(point, word, cells, starts, told, failure(sweep, point), host))
     return shown
 
 
@@ -143,8 +147,8 @@ def _estimate(found: Sequence[tuple[Trial, Reading]]) -> str:
     return ", ".join(parts)
 
 
-def _starts(sweep: Sweep, point: Point) -> str:
-    trials = [trial for trial in sweep.trials if trial.point == point.digest]
+def _starts(sweep: Sweep, point: Point, host: str) -> str:
+    trials = [trial for trial in sweep.trials if trial.point == point.digest and host in ("", trial.host)]
     failed = sum(bool(trial.failure) for trial in trials)
     return f"{len(trials)}{f', {failed} failed' if failed else ''}" if trials else "none"
 
@@ -174,12 +178,12 @@ def proof_of(sweep: Sweep, point: Point) -> Proof:
 
 def failures(sweep: Sweep) -> list[Group]:
     """Return failed trials, those together that failed in the same way."""
-    groups: dict[tuple[str, str, str], list[Trial]] = {}
+    groups: dict[tuple[str, str, str, str], list[Trial]] = {}
     for trial in sweep.trials:
         if trial.failure:
-            groups.setdefault((trial.point, trial.failure, trial.message), []).append(trial)
+            groups.setdefault((trial.point, trial.host, trial.failure, trial.message), []).append(trial)
     points = {point.digest: point for point in sweep.points}
-    return [Group(points[digest], trials) for (digest, _, _), trials in groups.items()]
+    return [Group(points[digest], trials) for (digest, _, _, _), trials in groups.items()]
 
 
 def invalid(sweep: Sweep) -> list[tuple[Point, str, str, str]]:
@@ -204,7 +208,13 @@ def levels(sweep: Sweep, points: Sequence[Point]) -> list[Levels]:
     """Return measured values for each workload, with a column for each detail that some reading has."""
     readings, tables = valid(sweep), []
     for workload in sweep.workloads:
-        found = [(point, readings.get((point.digest, workload.name), [])) for point in points]
+        found = [
+            (
+                replace(point, label=shares.on(point.label, host)),
+                shares.on_host(readings.get((point.digest, workload.name), ()), host),
+            )
+            for point, host in shares.places(sweep, points)
+        ]
         keys = list(dict.fromkeys(key for _, pairs in found for _, reading in pairs for key in reading.details))
         lines = []
         for point, pairs in found:

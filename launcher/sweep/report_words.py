@@ -48,9 +48,12 @@ def method(sweep: Sweep) -> list[str]:
     ratio = "A difference is the geometric mean of the starts of a point over that of the baseline, minus 1"
     sides = "Better or worse: the interval is on one side of 0 and the difference matters"
     inside = f"no difference: the interval is inside ±{effect}"
+    several = f"{len(set(sweep.homes.values()))} equal hosts share the points, and each has the baseline as well"
+    shared = f"{several}: a point is compared with that of its own host, with the confidence over all points of all."
     return [
         "A trial is one fresh start of a point; all runs within it make one reading for each workload.",
         f"The baseline comes first and again after {every}; a point gets {starts}.",
+        *([shared] if sweep.homes else []),
         f"{ratio}; all intervals together hold with {confidence} confidence.",
         f"{sides}; {inside}; undecided: neither; trade: kinds of workloads disagree.",
         "Only readings count whose settings are not contradicted; points that render to the same release are one.",

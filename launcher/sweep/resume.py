@@ -2,7 +2,8 @@
 
 The plan of a resumed sweep is the new one: points may come and go, the settings of schedule and verdicts may change.
 What its figures hang on may not: deployment, target, baseline, workloads, measuring program. Versions are compared
-trial by trial (`launcher.sweep.current`); to see today's, the baseline is started first.
+trial by trial (`launcher.sweep.current`); to see today's, the baseline is started first. Where several hosts share a
+sweep, they may come and go as well (`launcher.sweep.shares.again`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from launcher.agent.findings import iso
 from launcher.errors import ConfigError
 
-from . import compare, current, journal, lock, shelf
+from . import compare, current, journal, lock, shares, shelf
 from .schedule import given_up, outcome
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def merge(old: Sweep, new: Sweep, now: float) -> Sweep:
     before = old.facts.get("resumed") or []
     return current.counted(
         replace(
-            new,
+            shares.again(old, new),
             id=old.id,
             facts={**new.facts, "resumed": [*before, iso(now)]},
             trials=old.trials,
@@ -126,7 +127,10 @@ def _found(out: Path, sweep: Sweep, id_: str) -> Path:
 def _differences(old: Sweep, new: Sweep) -> list[str]:
     """Return what must not differ and does, a line each."""
     found = [("deployment", old.name, new.name), ("bench", shelf.kind(old.id), shelf.kind(new.id))]
-    found += [(c.name, c.left or "none", c.right or "none") for c in compare.surroundings(old, new)]
+    around = [c for c in compare.surroundings(old, new) if c.name != "target" or not _may_change_hosts(old, new)]
+    found += [(c.name, c.left or "none", c.right or "none") for c in around]
+    if old.homes and "GPUs" in new.facts:
+        found.append(("GPUs", str(old.facts.get("GPUs", "none")), str(new.facts["GPUs"])))
     found += _workloads(old.workloads, new.workloads)
     lines = [f"{key} was {was} and is {now}" for key, was, now in found if was != now]
     if lines or old.baseline.digest == new.baseline.digest:
@@ -134,6 +138,11 @@ def _differences(old: Sweep, new: Sweep) -> list[str]:
     made = [c for c in compare.makes(old.baseline, new.baseline) if c.kind != "override"]
     lines = [f"{c.kind} {c.name} of the baseline was {c.left or 'none'} and is {c.right or 'none'}" for c in made]
     return lines or [f"the baseline was {old.baseline.digest} and is {new.baseline.digest}"]
+
+
+def _may_change_hosts(old: Sweep, new: Sweep) -> bool:
+    """Return whether several hosts shared a sweep, and some go on with it, or one of them."""
+    return bool(old.homes) and (bool(new.hosts) or new.target in (*old.hosts, *shares.hosts_of(old)))
 
 
 def _workloads(old: Sequence[Workload], new: Sequence[Workload]) -> list[tuple[str, str, str]]:
@@ -152,6 +161,10 @@ def _told(old: Sweep, merged: Sweep, *, failed: bool) -> list[str]:
     lines += current.told(merged)
     known = {point.digest for point in old.points}
     lines += _points("new", [point for point in merged.points if point.digest not in known])
+    lines += _points(
+        "measured by another host now",
+        [p for p in merged.points if p.digest in old.homes and old.homes[p.digest] != merged.homes.get(p.digest)],
+    )
     lines += _points("not asked for any more", [point for point in merged.gone if point.digest in known])
     lines += _settings(old.settings, merged.settings)
     dead = [

@@ -44,23 +44,29 @@ class Watcher(Protocol):
 
 
 def run(
-    sweep: Sweep, folder: Path, measure: Measure, watcher: Watcher, clock: Callable[[], float] = time.time
+    sweep: Sweep,
+    folder: Path,
+    measure: Measure,
+    watcher: Watcher,
+    clock: Callable[[], float] = time.time,
+    whole: Sweep | None = None,
 ) -> tuple[Sweep, str]:
     """Run a sweep to its end, from wherever it stands, and return it with all trials, and why it ended.
 
     Every trial is in the journal before the next one begins, so whatever ends this loop loses at most the running one.
+    For a part of a sweep (`launcher.sweep.shares`) ``whole`` is all of it.
 
     Raises:
         LaunchError: nothing can be measured, or the journal cannot be written.
     """
-    judgement = judge(sweep)
+    judgement = judge(sweep, whole)
     while point := next_point(sweep, judgement, clock()):
         watcher.begins(sweep, point)
         order = len(sweep.trials) + len(sweep.past) + 1
         trial = measure(point, order, _upcoming(sweep, judgement, point, clock()))
         journal.append(folder, trial)
         sweep = current.counted(dataclasses.replace(sweep, trials=(*sweep.trials, trial)))
-        judgement = judge(sweep)
+        judgement = judge(sweep, whole)
         watcher.ended(sweep, trial)
     return sweep, why_over(sweep, judgement, clock())
 

@@ -11,6 +11,9 @@ an equal point better in a quarter of the sweeps, this in 7 of 100 (1 of 100 whe
 own spread alone could not tell three times as slow from equal. A point that varies plainly more than the others
 (F-test, over one workload or over all) lends nothing and borrows nothing: it is judged by Welch's interval. Levene's
 test is no use here: with two starts both are equally far from their median.
+
+Where several hosts share a sweep, each is judged on its own (its points, its baseline, its spread), with the correction
+for the points of all.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
+from launcher.sweep import shares
 from launcher.sweep.record import Judgement, Verdict
 
 if TYPE_CHECKING:
@@ -73,13 +77,22 @@ class _Interval:
     margin: NDArray[np.float64]
 
 
-def judge(sweep: Sweep) -> Judgement:
-    """Judge every point against the baseline, by the trials so far."""
+def judge(sweep: Sweep, whole: Sweep | None = None) -> Judgement:
+    """Judge every point against the baseline, by the trials so far.
+
+    Args:
+        sweep: whose points are judged.
+        whole: what it is a part of (`launcher.sweep.shares`): all intervals of that hold together.
+    """
+    if sweep.homes:
+        return shares.joined(sweep, [judge(part, sweep) for part in shares.parts(sweep)])
+    whole = whole or sweep
     values = _values(sweep)
     table = _table(sweep, values)
     spread = _spread(table)
-    slopes = _slopes(sweep, values)
-    intervals = _intervals(sweep, table, spread, slopes)
+    slopes = _slopes(sweep, values, len(shares.parts(whole)) * len(sweep.workloads))
+    tests = max(1, (len(whole.points) - 1) * len(sweep.workloads))
+    intervals = _intervals(sweep, table, spread, slopes, tests)
     verdicts = tuple(
         _verdict(sweep, table, intervals, row, column)
         for column in range(1, len(sweep.points))
@@ -159,7 +172,7 @@ def _f_tail(excess: NDArray[np.float64], free: NDArray[np.float64], others: NDAr
 
 
 def _slopes(
-    sweep: Sweep, values: Mapping[tuple[str, str], list[tuple[float, float]]]
+    sweep: Sweep, values: Mapping[tuple[str, str], list[tuple[float, float]]], tests: int
 ) -> dict[str, tuple[float, float]]:
     """Return where the baseline moved with time: change of the logarithm in a second, and of the value in all."""
     found: dict[str, tuple[float, float]] = {}
@@ -172,19 +185,20 @@ def _slopes(
             continue
         line = stats.linregress([at - begin for at, _ in pairs], logs)
         moved = _relative(float(line.slope) * (pairs[-1][0] - begin))
-        if line.pvalue < DRIFT_CHANCE / len(sweep.workloads) and abs(moved) > sweep.settings.effect / 2:
+        if line.pvalue < DRIFT_CHANCE / tests and abs(moved) > sweep.settings.effect / 2:
             found[workload.name] = (float(line.slope), moved)
     return found
 
 
-def _intervals(sweep: Sweep, table: _Table, spread: _Spread, slopes: Mapping[str, tuple[float, float]]) -> _Interval:
+def _intervals(
+    sweep: Sweep, table: _Table, spread: _Spread, slopes: Mapping[str, tuple[float, float]], tests: int
+) -> _Interval:
     """Return the simultaneous intervals; where the baseline drifts, wider by what that may have moved a point."""
     parts = spread.variance / np.maximum(table.count, 1)
     square = parts + parts[:, :1]
     weights = parts**2 / np.maximum(spread.freedom, 1)
     # Both borrow from the same pool: together they know no more than all the trials do.
     freedom = np.minimum(square**2 / (weights + weights[:, :1]), np.maximum(table.count - 1, 0).sum(1, keepdims=True))
-    tests = max(1, (len(sweep.points) - 1) * len(sweep.workloads))
     quantile = stats.t.isf((1 - sweep.settings.confidence) / 2 / tests, np.maximum(freedom, 1))
     slope = np.array([[slopes.get(workload.name, (0.0, 0.0))[0]] for workload in sweep.workloads]).reshape(-1, 1)
     margin = quantile * np.sqrt(square) + np.abs(slope * (table.at - table.at[:, :1]))

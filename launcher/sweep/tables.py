@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import shares
 from .figures import figure, interval, level
 from .figures import relative as relative  # for whoever prints a table
 
@@ -79,20 +80,23 @@ def failure(sweep: Sweep, point: Point) -> str:
 
 
 def table(sweep: Sweep, judgement: Judgement) -> list[list[str]]:
-    """Return rows of texts, the header first: every point with its word, and its difference for each workload."""
+    """Return rows of texts, the header first: every point with its word, and its difference for each workload.
+
+    Of hosts that share the points each has its own row of the baseline, and the others tell their host.
+    """
     verdicts, readings = judged(judgement), valid(sweep)
-    rows = [["point", "overall", *(workload.name for workload in sweep.workloads)]]
-    for point in ranked(sweep, judgement):
+    rows = [["point", *(["host"] if sweep.homes else []), "overall", *(workload.name for workload in sweep.workloads)]]
+    for point, host in shares.places(sweep, ranked(sweep, judgement)):
         word = overall(sweep, judgement, point)
         cells = []
         for workload in sweep.workloads:
-            values = [reading.value for _, reading in readings.get((point.digest, workload.name), ())]
+            found = shares.on_host(readings.get((point.digest, workload.name), ()), host)
             if word == "baseline":
-                cells.append(f"{figure(level(values))} {workload.unit}" if values else "-")
+                cells.append(f"{figure(level([r.value for _, r in found]))} {workload.unit}" if found else "-")
             else:
                 cells.append(_cell(verdicts.get((point.digest, workload.name)), failed=word == "failed"))
         what = failure(sweep, point) if word == "failed" else ""
-        rows.append([point.label, f"{word}: {what}" if what else word, *cells])
+        rows.append([point.label, *([host] if host else []), f"{word}: {what}" if what else word, *cells])
     return rows
 
 

@@ -272,7 +272,7 @@ WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "one GPU": (("bench", "model=tiny", "bench=allreduce", "target=process"), ["one GPU talks to nobody"]),
     "several hosts": (
         ("bench", *TINY, "target=ssh", "target.hosts=[127.0.0.1,127.0.0.2]"),
-        ["a measurement takes one host"],
+        ["here is one configuration: name one host in target.hosts"],
     ),
 }
 
