@@ -140,6 +140,7 @@ class _Session:
         self.before: Optional[Dict[str, Any]] = None
         self.manifest: Dict[str, Any] = {}
         self.armed = False
+        self.why = ""
 
     def run(self) -> Dict[str, Any]:
         """Carry out every order; return what is there in the end."""
@@ -157,7 +158,7 @@ class _Session:
             try:
                 _put(f"{self.place}/answer.{last}", self._do(order))
             except Abandoned:
-                self.emit("nobody waits for the answer any more: the session ends")
+                self._end("nobody waits for the answer any more")
                 break
         answer = self._back()
         if last:
@@ -174,7 +175,11 @@ class _Session:
             os.unlink(f"{self.place}/order.{number}")  # there are secrets in it
             yield number, json.loads(content)
             number, silent = number + 1, time.monotonic() + self.request["silence"]
-        self.emit(f"nobody gave an order for {self.request['silence']:g} s: the session ends")
+        self._end(f"nobody gave an order for {self.request['silence']:g} s")
+
+    def _end(self, why: str) -> None:
+        self.why = why
+        self.emit(f"{why}: the session ends")
 
     def _do(self, order: Order) -> Dict[str, Any]:
         begin = time.time()
@@ -265,11 +270,12 @@ class _Session:
 
     def _back(self) -> Dict[str, Any]:
         if not self.armed or self.before is None:
-            return {"outcome": "restored", "serves": "what was there before; nothing was replaced", "evidence": []}
+            serves = "what was there before; nothing was replaced"
+            return {"outcome": "restored", "serves": serves, "message": self.why, "evidence": []}
         self.emit("putting back what was served before")
         back = marker.put_back(self.before, self.emit)
         outcome = "restored" if back["outcome"] == "rolled back" else "failed"
-        answer: Dict[str, Any] = {"outcome": outcome, "serves": back["serves"], "message": "", "evidence": []}
+        answer: Dict[str, Any] = {"outcome": outcome, "serves": back["serves"], "message": self.why, "evidence": []}
         try:
             generations.clean(self.name)
             answer["evidence"] = [found["text"] for found in check(self.name)["findings"] if counts(found)]

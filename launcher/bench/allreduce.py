@@ -180,10 +180,13 @@ def _failed(base: Trial, answer: Mapping[str, Any], lines: Sequence[str], log: n
     word = "hang" if answer["outcome"] == "hung" else kind.kind if kind.kind != failure.UNKNOWN else answer["outcome"]
     cause = log.cause
     quoted = [cause.line.strip()] if cause and cause.kind not in {"not completed", "other"} else []
-    quoted += [kind.line.strip()] if kind.line and kind.line.strip() not in quoted else []
-    if not quoted or word == "hang":
+    # The same line with the time before it says nothing new.
+    quoted += [kind.line.strip()] if kind.line and not kind.line.strip().endswith(tuple(quoted) or "\n") else []
+    plain = not quoted or word == "hang"
+    if plain:
         quoted += [line.strip() for line in answer.get("last", lines[-_EVIDENCE:]) if line.strip()]
-    hints = [f"hint: {text}" for text in answer.get("hints", ())]
+    # Of what NCCL itself has explained, links are not the cause.
+    hints = [f"hint: {text}" for text in answer.get("hints", ())] if plain else []
     return _with(base, failure=word, message=answer["message"], evidence=(*quoted[:_EVIDENCE], *hints))
 
 

@@ -51,7 +51,7 @@ def bench(line: CommandLine) -> int:
     if points.axes:
         raise ConfigError("bench takes one configuration; for several: launch -m …")
     if points.candidates[0].deployment.bench.kind == "off":
-        raise ConfigError("bench needs to know what to measure: add bench=allreduce")
+        raise ConfigError("bench needs to know what to measure: add bench=allreduce or bench=serve")
     return _go(line, points, run=True)
 
 
@@ -128,6 +128,7 @@ def _facts(deployment: Deployment) -> dict[str, Any]:
         "engine": deployment.engine.name,
         "ranks": deployment.engine.tensor_parallel,
         "backend": deployment.bench.backend,
+        "program": "nccl-tests" if deployment.bench.nccl_tests else "torch",
         "baseline NCCL set": {k: v for k, v in carried(deployment).items() if k.startswith("NCCL_")},
     }
 

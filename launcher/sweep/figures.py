@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: From which difference on a factor says more than percent; what would round to 50 % is one.
 _FACTOR = 0.4995
+#: An interval that goes beyond this factor either way says nothing.
+_UNKNOWN = 100.0
 
 
 def relative(difference: float) -> str:
@@ -31,6 +33,8 @@ def interval(verdict: Verdict) -> str:
     low, high, middle = verdict.low, verdict.high, verdict.difference
     if not all(map(math.isfinite, (low, high, middle))):
         return ""
+    if 1 + high > _UNKNOWN or 1 + low < 1 / _UNKNOWN:
+        return "not known yet"
     half, ends = (high - low) / 2, (abs(low), abs(high))
     if max(*ends, abs(middle)) < _FACTOR:
         even = abs((low + high) / 2 - middle) <= max(0.001, 0.1 * half)

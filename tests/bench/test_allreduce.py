@@ -164,6 +164,15 @@ def test_a_failure_is_classed_and_quoted(name: str, word: str, quote: str) -> No
     assert len(found.evidence) <= 12
 
 
+def test_what_nccl_explained_is_told_once_and_without_hints_at_links() -> None:
+    line = 'vm:933:933 [0] graph/tuning.cc:104 NCCL WARN Unrecognized element token "Rng" when parsing "Rng"'
+    lines = [f"[2026-11-30 06:44:04] {line}", "vm:933:933 [0] NCCL INFO init.cc:1 -> 5", f"{line}", "ncclInvalidUsage"]
+    given = answer(outcome="failed", message="rank 0 ended with exit code 1", lines=[lines, []], rows=[])
+    found = judged({**given, "hints": ["try nccl.p2p_disable=1"]}, {"NCCL_ALGO": "Rng"})
+    assert [text for text in found.evidence if "Rng" in text][1:] == []
+    assert not any("hint" in text for text in found.evidence)
+
+
 def test_a_failure_that_says_nothing_known_shows_the_last_lines() -> None:
     given = answer(outcome="failed", message="rank 1 ended with SIGKILL in: measure", rows=[], lines=[["a"], ["b"]])
     found = judged({**given, "last": ["rank 0: a", "rank 1: b"], "hints": ["try this"]})

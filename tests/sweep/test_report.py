@@ -79,7 +79,8 @@ def test_relative(difference: float, told: str) -> None:
     [
         (0.018, 0.024, 0.03, "±0.6"), (-0.1, 0.0, 0.11, "±10.5"), (0.0, 0.1, 0.3, "+0.0 to +30.0 %"),
         (1.9, 2.0, 2.1, "2.9 to 3.1"), (0.3, 0.45, 0.6, "+30.0 % to 1.6 x"),
-        (-math.inf, 0.1, math.inf, ""), (0.1, math.nan, 0.2, ""),
+        (-math.inf, 0.1, math.inf, ""), (0.1, math.nan, 0.2, ""), (-1.0, 0.3, 7.9e9, "not known yet"),
+        (-0.995, -0.2, 4.0, "not known yet"),
     ],
 )  # fmt: skip
 def test_interval(low: float, middle: float, high: float, told: str) -> None:

@@ -116,3 +116,35 @@ def test_a_sweep_that_is_ended(fleet: Fleet, host: FleetHost, tmp_path: Path, ho
     assert_tuned(wait_for(host, "active"))
     assert inside(host, "ls /etc/launch/pending") == ""
     assert Launch(fleet)("drift", *served()).returncode == 0
+
+
+def test_a_cable_that_is_cut_in_the_middle(fleet: Fleet, host: FleetHost, tmp_path: Path) -> None:
+    """The host puts production back without anybody's help; the client notices, and its sweep can be finished."""
+    words = ("-m", "nccl.max_nchannels=2,4", *served(), *measured(tmp_path), "sweep.silence=6", "--yes")
+    running = begin(Launch(fleet), *words)
+    running.until("2/")
+    try:
+        host.unplug()
+        begun = time.monotonic()
+        wait_until_over(host)
+        assert time.monotonic() - begun < 40
+        assert inside(host, f"systemctl is-active {UNIT}").strip() == "active"
+        assert inside(host, "ls /etc/launch/pending") == ""
+        code = running.end(120)
+    finally:
+        host.plug()
+    assert (code, "puts back what was served before" in running.said()) == (5, True), running.said()
+    assert_tuned(wait_for(host, "active"))
+    assert Launch(fleet)("drift", *served()).returncode == 0
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    kept = (folder / "journal.jsonl").read_text()
+    done = Launch(fleet)(*words, f"--resume={folder.name}", "--json")
+    assert (folder / "journal.jsonl").read_text().startswith(kept)
+    told = json.loads(done.stdout)
+    labels = {point["digest"]: point["label"] for point in told["points"]}
+    assert {labels[digest]: word for digest, word in told["judgement"]["overall"].items()} == {
+        "baseline": "baseline",
+        "nccl.max_nchannels=2": "worse",
+        "nccl.max_nchannels=4": "better",
+    }
+    assert_tuned(look(host))

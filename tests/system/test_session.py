@@ -104,6 +104,17 @@ def test_a_point_that_dies_is_told_and_the_next_one_is_served(fleet: Fleet, host
     assert_tuned(look(host))
 
 
+def test_a_client_that_comes_too_late_is_told_why(fleet: Fleet, host: FleetHost) -> None:
+    """Nothing was replaced yet, and the host is free again."""
+    found = points(fleet, "nccl.max_nchannels=4")
+    session = opened(found, silence=1)
+    time.sleep(1.5)
+    wait_until_over(host)
+    with pytest.raises(HostError, match="the session ended: nobody gave an order for 1 s; what was there before"):
+        session.start(found.candidates[0])
+    assert session.close() == "what was there before; nothing was replaced"
+
+
 def test_another_one_is_kept_away_and_status_tells_who_it_is(fleet: Fleet, host: FleetHost) -> None:
     session = opened(points(fleet, "nccl.algo=Tree"))
     try:
