@@ -6,4 +6,4 @@ out=$1 && shift
 mkdir -p "$out"
 cd "$(dirname "$0")"
 launch -m +experiment=nccl_two_gpus "engine.python=$(command -v python3)" -e HF_HUB_OFFLINE=1 -e TRANSFORMERS_OFFLINE=1 \
-    --allow nccl-bare-tree-raw sweep.out="$out" "$@"
+    bench.client=command "bench.command=python3 $PWD/client.py" --allow nccl-bare-tree-raw sweep.out="$out" "$@"

@@ -187,6 +187,15 @@ def test_sglang_tells_the_acceptance_and_the_cache() -> None:
     assert (found.acceptance_length, found.cached_tokens) == (2.4, 40)
 
 
+def test_sglangs_client_and_its_own_server() -> None:
+    """Its file holds the warm-up and the run, one line each."""
+    asked = dataclasses.replace(ASK, requests=32, concurrency=8, input_tokens=32, output_tokens=256)
+    found = CLIENTS["sglang"].read((DATA / "sglang_0.5.17_own_server.jsonl").read_text(), asked)
+    assert (found.completed, found.failed, found.output_tokens, found.cached_tokens) == (32, 0, 8192, 0)
+    assert (found.tpot_ms_mean, found.duration_s) == pytest.approx((3.767, 4.070), rel=1e-3)
+    assert math.isnan(found.acceptance_length)
+
+
 def test_failures_that_sglang_does_not_count_are_worked_out() -> None:
     told = {**json.loads(recorded("sglang")), "completed": 13}
     assert CLIENTS["sglang"].read(json.dumps(told), ASK).failed == 3
