@@ -224,6 +224,8 @@ class Sweeping:
     baseline_every: int = 6
     # After which no further trial begins; 0: no limit.
     minutes: float = 0.0
+    # Leave out NCCL sets that bench=allreduce found slower than the default on equal hardware, and faster at no size.
+    prune: bool = False
     # Of all intervals of a sweep together.
     confidence: float = 0.95
     # Folder of the results, relative to where the command was given.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: From here on a set is called slower, and a ratio told with one digit.
 _SLOWER, _COARSE = 1.1, 1.5
+#: Below this ratio a set may be faster, within the noise or not: it is worth a start of the server.
+_FASTER = 0.98
 #: Tokens of a piece of prompt, and bytes of an activation (bf16).
 _PREFILL, _WIDTH = 2048, 2
 
@@ -24,14 +26,30 @@ _PREFILL, _WIDTH = 2048, 2
 def slower(d: Deployment, rows: Iterable[Measured]) -> Iterator[str]:
     """Yield a text when the deployment's set was measured and is clearly slower somewhere."""
     found = measured.compare(d, rows, _sizes(d))
-    bad = [c for c in found if c.clear and c.ratio >= _SLOWER]
-    if not bad:
-        return
+    if any(map(_is_slower, found)):
+        yield _told(d, found)
+
+
+def worse(d: Deployment, rows: Iterable[Measured]) -> str:
+    """Return a text when the deployment's set was measured clearly slower somewhere and faster nowhere, or nothing.
+
+    Looked at are the messages of all of ``bench.batches``, so that a set that helps large batches alone stays.
+    """
+    found = measured.compare(d, rows, _all_sizes(d))
+    return _told(d, found) if any(map(_is_slower, found)) and all(c.ratio > _FASTER for c in found) else ""
+
+
+def _is_slower(c: Comparison) -> bool:
+    return c.clear and c.ratio >= _SLOWER
+
+
+def _told(d: Deployment, found: Sequence[Comparison]) -> str:
+    bad = [c for c in found if _is_slower(c)]
     first = max(bad, key=lambda c: c.ratio)
     alike = [c for c in bad if _times(c) == _times(first)]
     sizes = " and ".join(dict.fromkeys(_size(c.row.bytes) for c in alike))
     rest = _rest([c for c in found if c not in alike])
-    yield (
+    return (
         f"{' '.join(map(_key, first.row.set.split()))}: measured {_times(first)} slower than NCCL's default"
         f" at {_names(alike)} sizes ({sizes} all-reduce, {_place(d, first.row)}){rest}"
         f"{_lacking(first)}."
@@ -43,6 +61,14 @@ def _sizes(d: Deployment) -> list[tuple[str, int]]:
     verify = d.spec.draft_tokens if d.spec.method != "off" else 0
     tokens = {"decode": 1, "verify": verify if verify > 1 else 0, "prefill": _PREFILL}
     return [(name, n * d.model.hidden_size * _WIDTH) for name, n in tokens.items() if n and d.model.hidden_size]
+
+
+def _all_sizes(d: Deployment) -> list[tuple[str, int]]:
+    """Return the same for every batch: those are told apart by their number of sequences."""
+    batches = d.bench.batches or (1,)
+    one = _sizes(d)
+    several = [(f"{name}-{batch}", batch * size) for name, size in one if name != "prefill" for batch in batches]
+    return [*several, *(pair for pair in one if pair[0] == "prefill")]
 
 
 def _rest(found: Sequence[Comparison]) -> str:

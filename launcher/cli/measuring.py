@@ -42,8 +42,8 @@ def workloads(points: Points) -> tuple[Workload, ...]:
         return loads.workloads(loads.loads(deployment))
     if len({candidate.deployment.bench.nccl_tests for candidate in points.candidates}) > 1:
         raise ConfigError(
-            "bench.nccl_tests=… is an axis: what nccl-tests and the ranks of torch measure cannot be compared; make it a"
-            " sweep of its own"
+            "bench.nccl_tests=… is an axis: what nccl-tests and the ranks of torch measure cannot be compared; make"
+            " it a sweep of its own"
         )
     first = steps(deployment)
     for candidate in points.candidates[1:]:

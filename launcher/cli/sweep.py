@@ -68,7 +68,19 @@ def _points(line: CommandLine) -> Points:
         composed = compose_sweep([*texts, "bench=serve"], path, line.environment)
     for note in composed.baseline.composition.notes:
         print(f"launch: {note}", file=sys.stderr)
-    return build(composed, line.allow, _identity, line.environment)
+    points = build(composed, line.allow, _identity, line.environment)
+    return _pruned(points) if points.candidates[0].deployment.sweep.prune else points
+
+
+def _pruned(points: Points) -> Points:
+    from launcher.catalogue import measured
+    from launcher.sweep import pruned
+
+    deployment = points.candidates[0].deployment
+    if deployment.bench.kind == "allreduce":
+        raise ConfigError("sweep.prune=true goes by what bench=allreduce has measured: take it with bench=serve")
+    own = measured.own(Path(deployment.sweep.out).expanduser())
+    return pruned.without(points, (*measured.shipped(), *own))
 
 
 def _identity(deployment: Deployment, release: Release) -> str:

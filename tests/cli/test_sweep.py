@@ -398,3 +398,26 @@ def test_an_interrupt_before_anything_was_measured(folder: Path) -> None:
     assert "launch: interrupted; nothing was measured yet" in err
     assert gloo.alive(pids) == []
     assert list(folder.glob("results/*")) == []
+
+
+def test_the_second_half_of_the_reference_campaign_leaves_out_what_the_first_has_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("+hw=rtx6000x8", "+spec=eagle3_2step", "+experiment=nccl_pcie_serve")
+    assert main(["plan", "-m", *words]) == 0
+    assert "sweep of 9 points" in capsys.readouterr().out
+    head = "gpu,gpus,interconnect,p2p,nccl_version,base,set,collective,bytes,us,us_low,us_high,starts,date,source"
+    gpu = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
+    row = gpu + ",8,pcie,on,2.28.9,NVLS_ENABLE=0,{},all_reduce,14336,{},2,2026-11-30,sweep"
+    (tmp_path / "results").mkdir()
+    rows = [row.format("", "50,49,51"), row.format("MAX_NCHANNELS=2", "80,79,81"), row.format("ALGO=Ring", "40,39,41")]
+    (tmp_path / "results" / "measured.csv").write_text("\n".join([head, *rows]) + "\n")
+    assert main(["plan", "-m", *words]) == 0
+    out = capsys.readouterr().out
+    assert "sweep of 8 points" in out
+    assert (
+        "left out  nccl.max_nchannels=2\n      nccl.max_nchannels=2: measured 1.6 x slower than NCCL's default" in out
+    )
+    assert main(["plan", "-m", *words, "bench=allreduce"]) == 2
+    assert "sweep.prune=true goes by what bench=allreduce has measured" in capsys.readouterr().err
