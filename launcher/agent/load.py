@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from . import as_user, client
 from .comm_process import Abandoned
+from .cpu import Cpu
 from .evidence import steady
 from .readings import Gpus, Log, Pids, Server, lasting, pages, processes, server, told
 from .wait import request as ask
@@ -50,6 +51,7 @@ EMPTY: Dict[str, Any] = {
     "proven": 0,
     "seconds": {},
     "gpus": [],
+    "cpu": {},
     "log": {"nccl": [], "last": [], "patterns": {}},
     "death": [],
 }
@@ -145,7 +147,9 @@ class _Load:
         log = Log(measured.log)
         self._gpus = Gpus()
         self._emit("load")
+        cpu = Cpu(measured.pids)
         done = self._command("client", request["client"]["argv"], whole=whole)
+        answer["cpu"] = cpu.seen()
         answer["gpus"] = self._gpus.busiest()
         answer["left"] = done.left
         text = done.out if whole else self._file()

@@ -110,6 +110,9 @@ def _figures(seen: gates.Seen, load: Load) -> dict[str, float]:
         "verify_steps": counted.drafts,
         "cycle_ms": speculation.cycle_ms(tpot, length),
         "client_s": seen.answer["seconds"].get("client", math.nan),
+        # On average while the load ran: neither the server's nor its client's.
+        "other_processors": seen.answer["cpu"].get("others", math.nan),
+        "processors": seen.answer["cpu"].get("processors", math.nan),
     }
     found |= {name: value for name, value in rest.items() if math.isfinite(value)}
     found |= {f"log_{name}": told["mean"] for name, told in seen.answer["log"]["patterns"].items()}

@@ -22,7 +22,7 @@ _MODULES = (
     *("files", "nccl_conf", "nccl_block", "neighbours", "needs", "facts", "expect"),
     *("obstacle", "as_user", "model_files", "model_place", "preflight_draft", "preflight_host", "preflight"),
     *("comm_process", "comm_ranks", "comm", "nccl_tests", "nccl_tests_process", "nccl_tests_size", "nccl_tests_run"),
-    *("lease", "bench", "readings", "client", "load"),
+    *("lease", "bench", "readings", "client", "cpu", "load"),
     *("findings", "env_file", "unit_files", "record", "observe"),
     *("failed", "staging", "leftovers", "serving", "keep", "origin", "generations", "marker"),
     *("drift_files", "drift_loaded", "drift_processes", "drift_inputs", "drift_host", "check"),

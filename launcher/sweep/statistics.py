@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from launcher.sweep import shares
+from launcher.sweep import disturbed, shares
 from launcher.sweep.record import Judgement, Verdict
 
 if TYPE_CHECKING:
@@ -288,6 +288,7 @@ def _notes(sweep: Sweep, spread: _Spread, overall: Mapping[str, Overall], drift:
             f"the baseline drifted by {_percent(moved)} in {name}: differences of that size there mean nothing, "
             "and the intervals are wider by what it may have moved a point"
         )
+    yield from disturbed.notes(sweep)
     reasons = Counter(why for trial in sweep.trials for reading in _counted(trial) for why in _invalid(reading)[:1])
     if reasons:
         count = reasons.total()
