@@ -157,15 +157,19 @@ class Drift:
 
 @dataclass(frozen=True)
 class Load:
-    """One workload of a served model, and the figure that decides it."""
+    """One workload of a served model, and the figure that decides it.
+
+    What is 0 or empty is that of the default load of the same name, and for another name 1 request in flight, 512 + 128
+    tokens, and tokens a second.
+    """
 
     # Requests in flight; the client keeps so many.
-    concurrency: int = 1
+    concurrency: int = 0
     # 0: eight for each one in flight, sixteen at least.
     requests: int = 0
-    input_tokens: int = 512
-    output_tokens: int = 128
-    metric: Literal["output_tokens_per_s", "tpot_ms", "ttft_ms", "e2e_ms"] = "output_tokens_per_s"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    metric: Literal["", "output_tokens_per_s", "tpot_ms", "ttft_ms", "e2e_ms"] = ""
 
 
 @dataclass(frozen=True)

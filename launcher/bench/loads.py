@@ -11,6 +11,7 @@ production's behaviour at a rush, and it shows in the time to the first token.
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING
 
 from launcher.bench.clients.known import CLIENTS
@@ -31,6 +32,7 @@ _PREFILL = 8192
 _SLACK = 64
 #: Requests for each one in flight, and at least.
 _EACH, _FEWEST = 8, 16
+_USUAL_LOAD = Load(concurrency=1, input_tokens=512, output_tokens=128, metric="output_tokens_per_s")
 _LIMITS = {"sglang": "max_running_requests", "vllm": "max_num_seqs"}
 _CONTEXTS = {"sglang": "context_length", "vllm": "max_model_len"}
 _UNITS = {"output_tokens_per_s": "tok/s", "tpot_ms": "ms", "ttft_ms": "ms", "e2e_ms": "ms"}
@@ -49,11 +51,35 @@ def loads(deployment: Deployment) -> dict[str, Load]:
         ConfigError: a load cannot be run, or does not fit into the context length.
     """
     _check(deployment)
-    found = dict(deployment.bench.loads) or _default(deployment)
+    found = _meant(deployment.bench.loads, _default(deployment))
     problems = [problem for name, load in found.items() for problem in _problems(deployment, name, load)]
     if problems:
         raise ConfigError(*problems)
     return {name: _counted(load) for name, load in found.items()}
+
+
+def _meant(own: Mapping[str, Load], usual: Mapping[str, Load]) -> dict[str, Load]:
+    """Return the loads of a configuration, whole: its own alone, or the default ones as far as it only changes those.
+
+    A variant of a default load, as an axis of the client makes it (``decode-1-input_tokens-64``), takes its place.
+    """
+    of = {name: _origin(name, usual) for name in own}
+    found: dict[str, Load] = {}
+    for name, load in usual.items() if all(of.values()) else ():
+        changed = [one for one, origin in of.items() if origin == name]
+        found |= {one: _filled(own[one], load) for one in changed} or {name: load}
+    return found or {name: _filled(load, usual.get(of[name], _USUAL_LOAD)) for name, load in own.items()}
+
+
+def _origin(name: str, usual: Mapping[str, Load]) -> str:
+    """Return the default load that a name means, or is a variant of; nothing for one of its own."""
+    fields = "|".join(field.name for field in dataclasses.fields(Load))
+    return next((one for one in usual if re.fullmatch(rf"{re.escape(one)}(-({fields})-.+)?", name)), "")
+
+
+def _filled(load: Load, base: Load) -> Load:
+    given = {field.name: getattr(load, field.name) for field in dataclasses.fields(Load)}
+    return dataclasses.replace(base, **{name: value for name, value in given.items() if value})
 
 
 def workloads(found: Mapping[str, Load]) -> tuple[Workload, ...]:
@@ -87,7 +113,7 @@ def _default(deployment: Deployment) -> dict[str, Load]:
     told = deployment.engine.args.get(_LIMITS[deployment.engine.name])
     production = read_tokens(str(told or "")) or _USUAL
     high = min(_TIMES * production, max(_MOST, 2 * production))
-    usual = Load()
+    usual = _USUAL_LOAD
     room = context - usual.output_tokens - _SLACK if context else usual.input_tokens
     short = Load(input_tokens=min(usual.input_tokens, room), output_tokens=usual.output_tokens)
     long = min(_PREFILL, context - 1 - _SLACK) if context else _PREFILL
@@ -145,7 +171,7 @@ def _problems(deployment: Deployment, name: str, load: Load) -> list[str]:
     """Return what is wrong with one load."""
     key = f"bench.loads.{name}"
     context = context_length(deployment)
-    found = [f"{key}.{field}=0: it has to be 1 at least" for field in _needed(load)]
+    found = []
     if load.requests and load.requests < load.concurrency:
         found.append(f"{key}.requests={load.requests} never has {load.concurrency} in flight (concurrency)")
     if context and load.input_tokens + load.output_tokens > context:
@@ -156,7 +182,3 @@ def _problems(deployment: Deployment, name: str, load: Load) -> list[str]:
     if load.metric == "tpot_ms" and load.output_tokens == 1:
         found.append(f"{key}.metric=tpot_ms: with one token of answer there is no time between tokens; take ttft_ms")
     return found
-
-
-def _needed(load: Load) -> list[str]:
-    return [name for name in ("concurrency", "input_tokens", "output_tokens") if getattr(load, name) < 1]

@@ -176,7 +176,7 @@ def _cost(points: Points, sweep: Sweep) -> dict[str, Any]:
     from launcher.sweep import expect, shares
 
     deployment = points.candidates[0].deployment
-    each = expect.trials(Path(deployment.sweep.out).expanduser(), deployment.name, deployment.bench.kind)
+    each = expect.trials(Path(deployment.sweep.out).expanduser(), sweep)
     starts = shares.expected(sweep)
     seconds = shares.left(sweep) * each.seconds
     if sweep.settings.minutes:

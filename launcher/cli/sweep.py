@@ -16,9 +16,9 @@ from launcher.cli import measuring, sharing, show_sweep
 from launcher.cli.prepare import layers, names_of
 from launcher.cli.tell import who
 from launcher.compose import compose_sweep
-from launcher.errors import ConfigError
+from launcher.errors import ConfigError, LaunchError
 from launcher.fleet.rollout import PENDING, worst
-from launcher.sweep import shares
+from launcher.sweep import checks, shares
 from launcher.sweep.points import Points, build
 from launcher.sweep.record import Settings, Sweep
 
@@ -68,6 +68,7 @@ def _points(line: CommandLine) -> Points:
         composed = compose_sweep([*texts, "bench=serve"], path, line.environment)
     for note in composed.baseline.composition.notes:
         print(f"launch: {note}", file=sys.stderr)
+    checks.check(composed.baseline.composition.deployment)
     points = build(composed, line.allow, _identity, line.environment)
     return _pruned(points) if points.candidates[0].deployment.sweep.prune else points
 
@@ -161,11 +162,13 @@ def _run(line: CommandLine, points: Points, sweep: Sweep) -> int:
 
 
 def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> int:
-    from launcher.sweep import current, report, session, shared
+    from launcher.sweep import current, journal, report, session, shared
     from launcher.sweep.statistics import judge
 
     watcher, why, ended = show_sweep.Progress(line), "", shared.Ended("")
-    signal.signal(signal.SIGTERM, _interrupt)
+    for ends in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ends) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(ends, _interrupt)
     try:
         if sweep.homes:
             ended = sharing.run(points, sweep, folder, watcher, watcher.tell)
@@ -177,6 +180,10 @@ def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> 
         why = "interrupted"
         kept = "what was measured is kept" if watcher.last else "nothing was measured yet"
         print(f"launch: interrupted; {kept}", file=sys.stderr)
+    except LaunchError:
+        if watcher.last:
+            show_sweep.note(f"what was measured is kept in {folder}; go on with --resume={folder.name}")
+        raise
     finally:
         sweep = watcher.last or sweep
         judgement = judge(sweep)
@@ -185,7 +192,7 @@ def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> 
         )
         paths = report.write(folder, told, judgement) if sweep.trials else []
         _remember(sweep, points)
-        if not sweep.trials and not sweep.past:  # nothing that anybody could look for
+        if not sweep.trials and not sweep.past and journal.is_empty(folder):  # nothing that anybody could look for
             shutil.rmtree(folder, ignore_errors=True)
     show_sweep.end(line, sweep, judgement, why, paths, ended.dropped)
     if why == "interrupted":

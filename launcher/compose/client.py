@@ -25,6 +25,10 @@ def split(expansion: Expansion, kind: str) -> tuple[tuple[Axis, ...], tuple[Axis
     Raises:
         ConfigError: an axis is of both, or how is measured would differ between points.
     """
+    if kind == "allreduce":
+        for key in (key for axis in expansion.axes for key in axis.keys):
+            if key == "bench" or key.startswith("bench."):
+                raise ConfigError(f"{key} says how is measured, so it is one for all points: a sweep each")
     if kind != "serve":
         return expansion.axes, ()
     points: list[Axis] = []

@@ -154,6 +154,9 @@ def _check_axis(key: str, label: str = "") -> None:
         raise ConfigError(f"{where}{key}: a secret is no axis of a sweep: it changes no measurement")
     if key == "sweep" or key.startswith("sweep."):
         raise ConfigError(f"{where}{key} says how a sweep is run, so it has one value, and no list")
+    if key in ("target", "name") or key.startswith("target."):
+        several = "; several equal hosts share the points: 'target.hosts=[a,b]'" if key == "target.hosts" else ""
+        raise ConfigError(f"{where}{key} says where is measured, so it has one value, and no list{several}")
 
 
 def _merged(

@@ -129,9 +129,20 @@ def load(folder: Path, tell: Callable[[str], None] = _silent) -> Sweep:
     elif tail:
         tell(_torn(path, tail, "is passed over"))
     digests = {point.digest for point in (*sweep.points, *sweep.gone)}
-    return counted(
-        replace(sweep, trials=tuple(_trial(f"{path}:{n}", line, digests) for n, line in enumerate(lines, 1)))
-    )
+    trials: dict[tuple[str, int], Trial] = {}
+    for number, line in enumerate(lines, 1):
+        trial = _trial(f"{path}:{number}", line, digests)
+        if trials.setdefault((trial.host, trial.order), trial) is not trial:
+            tell(f"{path}:{number}: start {trial.order} is there already; this line is passed over")
+    return counted(replace(sweep, trials=tuple(trials.values())))
+
+
+def is_empty(folder: Path) -> bool:
+    """Return whether no trial was written yet."""
+    try:
+        return (folder / JOURNAL).stat().st_size == 0
+    except FileNotFoundError:
+        return True
 
 
 def latest(out: Path) -> Path | None:

@@ -124,6 +124,18 @@ def _found(out: Path, sweep: Sweep, id_: str) -> Path:
     return found[-1]
 
 
+def _foreign(old: Sweep, new: Sweep) -> list[str]:
+    """Return a line where no point of the old sweep is one of the new one: that is another experiment."""
+    asked = {point.digest for point in new.points[1:]}
+    if not asked or len(old.points) < 2 or asked & {point.digest for point in (*old.points[1:], *old.gone)}:
+        return []
+    return [f"none of its points is asked for: it swept {_axes(old)}, and this is {_axes(new)}"]
+
+
+def _axes(sweep: Sweep) -> str:
+    return ", ".join(f"{key}={','.join(values)}" for key, values in sweep.axes.items())
+
+
 def _differences(old: Sweep, new: Sweep) -> list[str]:
     """Return what must not differ and does, a line each."""
     found = [("deployment", old.name, new.name), ("bench", shelf.kind(old.id), shelf.kind(new.id))]
@@ -133,8 +145,10 @@ def _differences(old: Sweep, new: Sweep) -> list[str]:
         found.append(("GPUs", str(old.facts.get("GPUs", "none")), str(new.facts["GPUs"])))
     found += _workloads(old.workloads, new.workloads)
     lines = [f"{key} was {was} and is {now}" for key, was, now in found if was != now]
-    if lines or old.baseline.digest == new.baseline.digest:
+    if lines:
         return lines
+    if old.baseline.digest == new.baseline.digest:
+        return _foreign(old, new)
     made = [c for c in compare.makes(old.baseline, new.baseline) if c.kind != "override"]
     lines = [f"{c.kind} {c.name} of the baseline was {c.left or 'none'} and is {c.right or 'none'}" for c in made]
     return lines or [f"the baseline was {old.baseline.digest} and is {new.baseline.digest}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -76,8 +77,13 @@ def _step(sweep: Sweep, judgement: Judgement, now: float) -> Point | str:
     failures = [outcome(trial) for trial in _starts(sweep, baseline)]
     if len(failures) >= FAILURES and all(failures[-FAILURES:]):
         return f"the baseline failed twice in a row: {failures[-1]}"
-    if not failures or failures[-1] or not _seen_since(sweep):
+    if not failures or failures[-1]:
         return baseline
+    if not _seen_since(sweep):
+        # Whether anything is left to be compared with it does not depend on when the sweep was resumed.
+        timeless = replace(sweep, since=0.0, settings=replace(sweep.settings, minutes=0.0))
+        rest = _step(timeless, judgement, now)
+        return rest if isinstance(rest, str) else baseline
     since = _since_baseline(sweep)
     if since and left < 2:  # the closing baseline is the last that fits
         return baseline

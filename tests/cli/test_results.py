@@ -547,13 +547,13 @@ def test_a_sweep_that_was_interrupted_goes_on(fake: type[Fake], capsys: pytest.C
 
 
 def test_a_new_driver_makes_old_trials_stale(fake: type[Fake], capsys: pytest.CaptureFixture[str]) -> None:
-    run(capsys, *GOING)
-    before = len(fake.starts)
-    fake.driver = "590"
+    fake.limit = before = 6
+    run(capsys, *GOING, code=130)
+    fake.limit, fake.driver = 99, "590"
     out, err = run(capsys, *GOING, "--resume")
     assert f"launch: {before} trials count for nothing any more: driver 580 -> 590\n" in err
     assert f"{before} trials count for nothing any more: driver 580 -> 590\n" in out
-    assert len(fake.starts) == 2 * before
+    assert len(fake.starts) == before + 7
     assert "driver 580 -&gt; 590" in next(Path("results").glob("*/report.html")).read_text()
 
 

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,9 +138,9 @@ def test_equal_points_are_one(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_point_that_is_the_baseline_is_not_measured_twice(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-m", "nccl.proto=LL,Simple", "-e", "NCCL_PROTO=LL", *TINY]) in (0, 2)
     capsys.readouterr()
-    record = planned(capsys, "-m", "bench.deadline=60,30", *TINY)
-    assert labels(record)[0] == "baseline"
-    assert record["points"][0]["aliases"] == ["bench.deadline=60"]
+    record = planned(capsys, "-m", "unit.stop_timeout=60,30", *TINY)
+    assert labels(record) == ["baseline"]
+    assert record["points"][0]["aliases"] == ["unit.stop_timeout=60", "unit.stop_timeout=30"]
 
 
 def test_refused_points_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,9 +213,22 @@ def test_the_time_is_that_of_earlier_sweeps(folder: Path, capsys: pytest.Capture
     points = tuple(Point(point["digest"], point["label"]) for point in record["points"])
     took = [Trial(points[0].digest, n, 0.0, seconds) for n, seconds in enumerate((20.0, 30.0), 1)]
     failed = Trial(points[0].digest, 3, 0.0, 600.0, failure="hang")
-    for name, ran in (("other", took[:1]), ("tiny", [*took, failed])):
-        workload = Workload("decode-1", "decode", "decode, batch 1", "us")
-        sweep = Sweep(name, f"2026-{name}-allreduce", "", "", {}, (workload,), points, trials=tuple(ran))
+    facts = {
+        "model": "tiny",
+        "hardware": "unknown",
+        "engine": "sglang",
+        "ranks": 2,
+        "backend": "nccl",
+        "program": "torch",
+    }
+    workload = Workload("decode-1", "decode", "decode, batch 1", "us")
+    here = Sweep("tiny", "2026-tiny-allreduce", "", "this machine", {}, (workload,), points, facts=facts)
+    for sweep in (
+        replace(here, name="other", id="2026-other-allreduce", trials=tuple(took[:1])),
+        replace(here, trials=(*took, failed)),
+        replace(here, id="2026a-tiny-allreduce", target="gpu1", trials=(replace(took[0], seconds=99.0),)),
+        replace(here, id="2026b-tiny-allreduce", facts={**facts, "hardware": "rtx"}, trials=tuple(took)),
+    ):
         journal.create(folder / "results", sweep)
     (folder / "results/2027-tiny-allreduce").mkdir()
     (folder / "results/2027-tiny-allreduce/sweep.json").write_text("broken")
@@ -261,7 +275,21 @@ WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "a secret": (("-m", "secrets.env.HF_TOKEN=hf_REAL,hf_OTHER"), ["secrets.env.HF_TOKEN: a secret is no axis"]),
     "other messages": (
         ("-m", "bench.batches=[1],[2]", "model=tiny", "engine.tensor_parallel=2", "bench=allreduce"),
-        ["point 'bench.batches=[1]' has messages of other sizes than the baseline"],
+        ["bench.batches says how is measured, so it is one for all points"],
+    ),
+    "other places": (
+        ("-m", "target.hosts=[a],[b]", "model=tiny", "bench=serve"),
+        ["target.hosts says where is measured", "several equal hosts share the points"],
+    ),
+    "another name": (("-m", "name=a,b", "model=tiny", "bench=serve"), ["name says where is measured"]),
+    "no starts": (("bench", *TINY, "sweep.repeats=0"), ["sweep.repeats=0 has to be 1 at least"]),
+    "fewer at most": (
+        ("bench", *TINY, "sweep.repeats=3", "sweep.max_repeats=2"),
+        ["max_repeats=2 is below sweep.repeats=3"],
+    ),
+    "no time": (
+        ("bench", *TINY, "bench.deadline=0", "bench.seconds=0"),
+        ["bench.deadline=0 has", "bench.seconds=0 has"],
     ),
     "several deployments": (("up", "reference", "other", "-m", ALGORITHMS), ["takes one deployment"]),
     "other verbs": (("render", "-m", ALGORITHMS), ["-m does not go with render"]),

@@ -341,8 +341,7 @@ def test_a_finished_sweep_is_not_measured_again(tmp_path: Path) -> None:
             said, _ = process.communicate(timeout=60)
         assert process.returncode == 0, said
         counts.append(Counter(lines(starts)))
-    # The baseline alone, which shows that the machine is still the same.
-    assert counts[1] - counts[0] == Counter([BASE.digest])
+    assert counts[1] == counts[0]
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
@@ -361,3 +360,12 @@ def test_a_folder_that_cannot_be_held(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="the sweep is not run"), lock.held(tmp_path / "none", "me"):
         pass
     assert not lock.running(tmp_path)
+
+
+def test_another_experiment_is_no_resumption() -> None:
+    was, now = (
+        old(axes={"env.A": ("a", "b")}),
+        new(points=(BASE, cases.point(77, {"env.Z": "1"})), axes={"env.Z": ("1",)}),
+    )
+    with pytest.raises(ConfigError, match="none of its points is asked for: it swept env.A=a,b, and this is env.Z=1"):
+        resume.merge(was, now, NOW)
