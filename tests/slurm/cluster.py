@@ -169,20 +169,21 @@ class Job:
 
     def wait(self, *lines: str, seconds: float = 30) -> str:
         """Wait until launch has said these so often; return all that it said."""
-        until(lambda: all(self.said().count(line) >= lines.count(line) for line in lines), self._told, seconds)
+        until(lambda: all(self.said().count(line) >= lines.count(line) for line in lines), self.told, seconds)
         return self.said()
 
     def ended(self) -> tuple[str, str]:
         """Wait for its end; return state and exit code."""
         over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-        until(lambda: self.facts()["JobState"] in over, self._told)
+        until(lambda: self.facts()["JobState"] in over, self.told)
         return self.facts()["JobState"], self.facts()["ExitCode"]
 
     def cancel(self) -> None:
         """End it as a user does."""
         self._cluster.cancel(self.number)
 
-    def _told(self) -> str:
+    def told(self) -> str:
+        """Return what is known of it, for a test that fails."""
         text = self._output.read_text(errors="replace") if self._output.exists() else "no output"
         return f"{self.facts()}\n{text}\n{self._cluster.logs()}"
 

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.bench.served import QUICK, free_port, marked, standin
-from tests.slurm.cluster import Cluster, Job, obstacle, script, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.slurm.cluster import Cluster, Job, script, until
 
 NASTY = 'it\'s $HOME `id` "é" \\ # % ,=\n second line'
 REFUSED = ("FAILED", "78:0")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    if reason := obstacle():
-        if os.environ.get("LAUNCH_REQUIRE_FLEET") == "1":
-            pytest.fail(f"LAUNCH_REQUIRE_FLEET=1, but {reason}", pytrace=False)
-        pytest.skip(reason)
-    with Cluster() as made:
-        yield made
 
 
 @pytest.fixture(scope="module", autouse=True)
