@@ -277,6 +277,24 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Slurm:
+    """What the batch script of ``launch render --format sbatch`` asks Slurm for; empty and 0: what the cluster says."""
+
+    partition: str = ""
+    account: str = ""
+    # Time limit; minutes, because YAML 1.1 reads 1:30 as a number of its own.
+    minutes: int = 0
+    # Each serves the same release.
+    nodes: int = 1
+    # Of a node: a number, or TYPE:NUMBER; empty: engine.tensor_parallel; none: the line is left out.
+    gpus: str = ""
+    # CPUs of the server; 0: the whole node, with --exclusive.
+    cpus: int = 0
+    # Further options of sbatch: [--constraint=h200, --reservation=llm].
+    extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Deployment:
     """One served model under one name: everything that its release is rendered from."""
 
@@ -292,6 +310,7 @@ class Deployment:
     bench: Bench = field(default_factory=Bench)
     sweep: Sweeping = field(default_factory=Sweeping)
     target: Target = field(default_factory=Target)
+    slurm: Slurm = field(default_factory=Slurm)
     # Rules that may not refuse this deployment.
     allow: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

@@ -44,7 +44,7 @@ def guard(path: str, argv: List[str]) -> NoReturn:
     env = (own.env if own else None) or {}
     problems = compare(env, manifest)
     if argv != manifest["argv"]:
-        problems.append(_different_argument(argv, manifest["argv"]))
+        problems.append(different_argument(argv, manifest["argv"]))
     refused, odd = knowledge.extras(env, manifest, own=False)
     problems += [
         f"{name} is set in the unit's environment, but the release does not set it"
@@ -69,7 +69,8 @@ def guard(path: str, argv: List[str]) -> NoReturn:
         refuse(f"{argv[0]} cannot be started: {error.strerror}")
 
 
-def _different_argument(argv: List[str], wanted: List[str]) -> str:
+def different_argument(argv: List[str], wanted: List[str]) -> str:
+    """Say in what a command differs from the one of a release."""
     for index, (is_, should) in enumerate(zip(argv, wanted)):
         if is_ != should:
             return f"argument {index} of the command is {is_!r} (should be {should!r})"

@@ -8,6 +8,7 @@ passed over. Read and write such a file without translating line ends, else fore
 
 from __future__ import annotations
 
+import pwd
 import re
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional
 
@@ -23,6 +24,22 @@ _Block = NamedTuple("_Block", [("owner", str), ("before", str), ("inside", str),
 
 class BlockError(Exception):
     """The marked block is damaged, or cannot be written."""
+
+
+def paths(env: Mapping[str, str], user: str) -> List[str]:
+    """Return the files that NCCL takes variables from, the strongest first.
+
+    The file in the home folder is looked for there by the password database up to NCCL 2.29, by HOME since 2.30.3;
+    a file named by NCCL_CONF_FILE (2.23) takes its place.
+    """
+    if env.get("NCCL_CONF_FILE"):
+        return [env["NCCL_CONF_FILE"], "/etc/nccl.conf"]
+    try:
+        homes = [pwd.getpwnam(user).pw_dir]
+    except KeyError:
+        homes = []
+    homes += [env["HOME"]] if env.get("HOME") else []
+    return [*dict.fromkeys(home + "/.nccl.conf" for home in homes), "/etc/nccl.conf"]
 
 
 def variables(text: str) -> Dict[str, str]:

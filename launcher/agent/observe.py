@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pwd
 import re
 import stat
 import time
 from typing import Any, Dict, List, Mapping, Optional, Set
 
-from . import knowledge, ports, systemd, unit_files
+from . import knowledge, nccl_conf, ports, systemd, unit_files
 from .facts import facts
 from .library import account
 from .processes import Process, cgroup_of, cgroup_pids, read_bytes, read_process, stat_fields, unit_processes
@@ -170,7 +169,7 @@ def _defaults() -> Dict[str, List[str]]:
 def inputs(manifest: Mapping[str, Any], user: str) -> Dict[str, Dict[str, Any]]:
     """Return what reaches a server past its unit, by file: variables of NCCL's own files, preloaded libraries."""
     found: Dict[str, Dict[str, Any]] = {}
-    for path in nccl_paths(manifest["env"], user):
+    for path in nccl_conf.paths(manifest["env"], user):
         seen = unit_files.state(os.path.realpath(path))
         if seen["kind"] == "absent":
             continue
@@ -180,22 +179,6 @@ def inputs(manifest: Mapping[str, Any], user: str) -> Dict[str, Dict[str, Any]]:
     if preload.get("content", b"").strip():
         found[_PRELOAD] = {**preload, "content": None, "text": ""}
     return found
-
-
-def nccl_paths(env: Mapping[str, str], user: str) -> List[str]:
-    """Return the files that NCCL takes variables from, the strongest first.
-
-    The file in the home folder is looked for there by the password database up to NCCL 2.29, by HOME since 2.30.3;
-    a file named by NCCL_CONF_FILE (2.23) takes its place.
-    """
-    if env.get("NCCL_CONF_FILE"):
-        return [env["NCCL_CONF_FILE"], "/etc/nccl.conf"]
-    try:
-        homes = [pwd.getpwnam(user).pw_dir]
-    except KeyError:
-        homes = []
-    homes += [env["HOME"]] if env.get("HOME") else []
-    return [*dict.fromkeys(home + "/.nccl.conf" for home in homes), "/etc/nccl.conf"]
 
 
 def _listeners(manifest: Mapping[str, Any], own: Set[int]) -> List[Dict[str, Any]]:

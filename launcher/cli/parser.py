@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERBS = {
     "up": "compose, render, show the plan, apply, prove; with no host named, render into a folder (default)",
     "plan": "show what up would change; changes nothing anywhere",
-    "render": "write the release into a folder",
+    "render": "write the release into a folder; --format sbatch adds a batch script for Slurm",
     "status": "show what runs on the hosts, one line each; --html FILE writes a page",
     "drift": "compare what runs with what was applied, in every layer; --fix puts that back, never a newer wish",
     "history": "show the generations of a deployment on its hosts",
@@ -74,6 +74,8 @@ class CommandLine:
     # Of a sweep to go on with: its id, the begin of one, or `newest`.
     resume: str = ""
     resume_failed: bool = False
+    # What `render` writes beside the release.
+    format: str = ""
 
     def with_names(self, *names: str) -> CommandLine:
         """Return the same command line with other names of deployments."""
@@ -129,6 +131,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
         follow=args.follow,
         resume=args.resume or (NEWEST if args.resume_failed else ""),
         resume_failed=args.resume_failed,
+        format=args.format,
     )
 
 
@@ -151,6 +154,8 @@ def _check_flags(args: argparse.Namespace, verb: str) -> None:
         raise ConfigError("--break-lease goes with up")
     if args.html and verb not in ("status", "results"):
         raise ConfigError("--html goes with status and results: launch status --html FILE")
+    if args.format and verb != "render":
+        raise ConfigError("--format goes with render: launch render --format sbatch")
     if args.resume == "":
         raise ConfigError("--resume= is empty: write --resume for the newest sweep, or --resume=ID")
     if (args.resume or args.resume_failed) and not (args.multirun and verb == "up"):
@@ -199,6 +204,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--follow", action="store_true", help="with status: follow a change that is under way first")
     parser.add_argument("--html", metavar="FILE", default="", help="with status or results ID: write one page")
+    parser.add_argument(
+        "--format", choices=("sbatch",), default="", help="with render: write a batch script for Slurm too"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON record")
     parser.add_argument("--version", action="version", version=f"launch {__version__}")
     return parser

@@ -13,7 +13,7 @@ from launcher.catalogue import rules
 from launcher.compose import Composition, Layers, compose, find_layers
 from launcher.errors import ConfigError, LaunchError
 from launcher.fleet import placement
-from launcher.render import Release, render
+from launcher.render import File, Release, render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,8 +109,21 @@ def names_of(line: CommandLine, path: Layers) -> tuple[str, ...]:
     return own
 
 
-def write(item: Prepared) -> Path:
-    """Write a release into the target's folder and return where it lies.
+def batch_script(item: Prepared) -> File:
+    """Return the batch script of a deployment for Slurm.
+
+    Raises:
+        RenderError: Slurm cannot serve it so.
+    """
+    from launcher.host import bundle
+    from launcher.render import sbatch
+
+    text = sbatch.script(item.deployment, item.release, bundle.task_program)
+    return File(f"{item.release.name}.sbatch", text, 0o600)
+
+
+def write(item: Prepared, *more: File) -> Path:
+    """Write a release, and further files beside it, into the target's folder and return where it lies.
 
     Raises:
         LaunchError: the folder cannot be written.
@@ -119,7 +132,7 @@ def write(item: Prepared) -> Path:
     try:
         folder = Path(out).expanduser() / item.release.name / item.release.digest
         folder.mkdir(parents=True, exist_ok=True)
-        for file in item.release.files:
+        for file in (*item.release.files, *more):
             path = folder / Path(file.path).name
             path.touch(mode=file.mode)
             path.write_text(file.text, encoding="utf-8")

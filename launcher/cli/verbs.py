@@ -16,7 +16,7 @@ from launcher.cli import show
 from launcher.cli.drift import drift, status
 from launcher.cli.flight import in_flight
 from launcher.cli.past import history, rollback, uninstall
-from launcher.cli.prepare import Prepared, layers, prepare, write
+from launcher.cli.prepare import Prepared, batch_script, layers, prepare, write
 from launcher.cli.tell import confirmed, live, progress, who
 from launcher.errors import ConfigError
 from launcher.fleet import rollout
@@ -269,13 +269,17 @@ def _finish(line: CommandLine, results: Sequence[rollout.Result], *, changed: bo
 
 
 def _render(line: CommandLine, prepared: Sequence[Prepared], *, keep: bool) -> int:
-    folders = [write(item) if keep else None for item in prepared]
+    scripts = [[batch_script(item)] if line.format else [] for item in prepared]
+    folders = [write(item, *more) if keep else None for item, more in zip(prepared, scripts, strict=True)]
     if line.json:
         _print_records(prepared, folders)
         return 0
     for item, folder in zip(prepared, folders, strict=True):
         show.release(item.deployment, item.release, folder)
-    if all(item.deployment.target.kind == "render" for item in prepared):
+    if line.format:
+        for item, folder in zip(prepared, folders, strict=True):
+            print(f"Next: sbatch {shlex.quote(str(folder))}/{item.release.name}.sbatch")
+    elif all(item.deployment.target.kind == "render" for item in prepared):
         show.how_to_name_a_host(line)
     return 0
 

@@ -30,6 +30,12 @@ _MODULES = (
     *("probe", "transaction", "change", "session", "past", "uninstall", "fix", "main"),
 )
 
+#: What a task of a batch job needs of them; `launcher.agent.task` comes last.
+_OF_TASKS = (
+    *("knowledge", "manifest", "processes", "evidence", "credentials", "ports", "systemd", "journal"),
+    *("guard", "wait", "nccl_conf", "task"),
+)
+
 _LOADER = '''\
 """The agent of launch: guard and waiter of the units in /etc/systemd/system/launch-*.service."""
 import sys
@@ -56,11 +62,19 @@ def load():
             module.ADDITIONS = KNOWLEDGE["additions"]
             module.EVIDENCE = KNOWLEDGE["evidence"]
     return module
+'''
 
+_MAIN = """
 
 if __name__ == "__main__":
     sys.exit(load().main(sys.argv[1:]))
-'''
+"""
+
+_TASK = """
+
+MANIFEST = {manifest}
+sys.exit(load().task(sys.argv[1:], MANIFEST))
+"""
 
 
 @cache
@@ -79,8 +93,20 @@ def _knowledge() -> dict[str, Any]:
 @cache
 def program() -> str:
     """Return the agent's program text; the same installation gives the same bytes."""
+    return _loader(_MODULES) + _MAIN
+
+
+def task_program(manifest: str) -> str:
+    """Return what ``python3 -I -`` of a batch job reads from standard input: checks, starts and proves one server.
+
+    ASCII, and no line of it is a single word.
+    """
+    return _loader(_OF_TASKS) + _TASK.replace("{manifest}", ascii(manifest))
+
+
+def _loader(modules: tuple[str, ...]) -> str:
     folder = Path(launcher.agent.__file__).parent
-    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in _MODULES]
+    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in modules]
     return _LOADER.replace("{sources}", _literal(sources)).replace("{knowledge}", _literal(_knowledge()))
 
 

@@ -52,6 +52,22 @@ def test_the_first_command_renders(folder: Path, capsys: pytest.CaptureFixture[s
     assert (release / f"{release.name}.env").stat().st_mode & 0o077 == 0
 
 
+def test_a_batch_script_lies_beside_the_release(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "--format", "sbatch", "reference"]) == 0
+    (script,) = folder.glob("rendered/kimi_k2_5_int4/*/kimi_k2_5_int4.sbatch")
+    assert script.stat().st_mode & 0o077 == 0
+    assert f"Next: sbatch {script.relative_to(folder)}" in capsys.readouterr().out
+    assert len(list(script.parent.iterdir())) == 4
+
+
+def test_what_no_batch_script_can_carry_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "--format", "sbatch", "reference", "secrets.env.HF_TOKEN='file:/x'"]) == 2
+    assert "secrets do not go into a batch script" in capsys.readouterr().err
+    assert list(folder.glob("rendered/*/*")) == []
+    assert main(["up", "--format", "sbatch", "reference"]) == 2
+    assert "--format goes with render" in capsys.readouterr().err
+
+
 ORDERS = [
     ["plan", "+hw=rtx6000x8", "--json", "nccl.algo=PAT"],
     ["--json", "plan", "nccl.algo=PAT", "+hw=rtx6000x8"],

@@ -39,3 +39,17 @@ def test_every_module_loads_and_usage_is_told(program: Path, version: tuple[int,
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("usage: agent.py guard MANIFEST")
+
+
+@pytest.mark.parametrize("version", [(3, minor) for minor in range(8, 14)], ids=lambda v: f"{v[0]}.{v[1]}")
+def test_the_program_of_a_batch_job_loads_and_refuses(version: tuple[int, int]) -> None:
+    """As a task of Slurm starts it: from standard input, with the manifest in it."""
+    python = found().get(version)
+    if python is None:
+        pytest.skip(f"no Python {version[0]}.{version[1]} here")
+    command = [str(python.path), "-W", "error", "-I", "-X", "utf8", "-", "server"]
+    program = bundle.task_program("{}")
+    done = subprocess.run(command, input=program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "REFUSED to start the server:" in done.stderr
+    assert "the manifest in the batch script is no manifest" in done.stderr

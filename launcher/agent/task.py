@@ -1,0 +1,256 @@
+"""A task of a batch job: proves its own environment, becomes the parent of the server, proves that one's processes.
+
+Slurm starts it on each node of a job (``srun … python3 -I -``); it comes over standard input with the manifest, so
+that nothing of ours needs to be on a node. Exit codes: 78 refused, before or after the start; 1 the server did not get
+ready; else that of the server (128 and the number of the signal that ended it).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pwd
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Mapping, Optional, Set
+
+from . import knowledge, nccl_conf, ports
+from .evidence import steady
+from .guard import REFUSED, different_argument
+from .manifest import ManifestError, compare, parse
+from .processes import Process, read_bytes, read_process, stat_fields
+from .wait import missing
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_LIBC = ctypes.CDLL(None)
+#: Set by Slurm's plugin for GPUs (gres/gpu, 22.05) in each task: its choice, where the release makes none.
+_SCHEDULERS = frozenset({"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"})
+#: Seconds between looks, between what is told of them, and that killed processes get to go.
+_LOOK, _TELL, _DYING = 0.5, 30.0, 15.0
+#: What systemd gives a unit where nothing else sets it (systemd.exec(5)).
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SOURCES = (
+    "foreign variables come from a login profile (Slurm 22.05 reads it also with --export=NIL), SBATCH_EXPORT of the"
+    " submitting shell, a TaskProlog, or the environment of slurmd"
+)
+
+
+def task(argv: List[str], text: str) -> int:
+    """Check, start and prove one server, and return the exit code of the task.
+
+    Args:
+        argv: the server's command as the script carries it.
+        text: of the manifest.
+    """
+    try:
+        manifest = parse(text, "the manifest in the batch script")
+    except ManifestError as error:
+        return _refuse([f"{error}: render the script again"])
+    # The block as Slurm gave it: Python adds LC_CTYPE to its own copy in the C locale (PEP 538).
+    own = read_process(os.getpid())
+    env = (own.env if own else None) or {}
+    problems = wrong(env, argv, manifest) + _files(env, manifest)
+    if problems:
+        return _refuse(problems)
+    if ports.listening(manifest["port"], manifest["host"]):
+        _say(f"port {manifest['port']} is taken by {ports.holder(manifest['port'])}")
+        return 1
+    for name in knowledge.extras(env, manifest, own=False)[1]:
+        _say(f"warning: {name} is in the environment and not from the release")
+    _say(f"release {manifest['digest']} complete, {len(manifest['env'])} variables; starting {argv[0]}")
+    try:
+        server = _Server(argv, completed(env), manifest["unit"].get("WorkingDirectory", "/"))
+    except OSError as error:
+        return _refuse([f"{error.filename or argv[0]} cannot be started: {error.strerror}"])
+    return _attend(server, manifest)
+
+
+def wrong(env: Mapping[str, str], argv: List[str], manifest: Mapping[str, Any]) -> List[str]:
+    """Return how a task's own environment and command contradict its release, one line each. Pure."""
+    problems = compare(env, manifest)
+    if argv != manifest["argv"]:
+        problems.append(different_argument(argv, manifest["argv"]))
+    refused, odd = knowledge.extras(env, manifest, own=False)
+    foreign = [name for name in refused if name not in _SCHEDULERS]
+    foreign += [name for name in odd if name.startswith("NCCL_")]
+    problems += [f"{name} is set, but the release does not set it" for name in foreign]
+    return problems + ([_SOURCES] if foreign else [])
+
+
+def completed(env: Mapping[str, str]) -> Dict[str, str]:
+    """Return an environment with what systemd would give a server of this user, where Slurm gave none."""
+    who = pwd.getpwuid(os.geteuid())
+    usual = {"PATH": _PATH, "HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name, "SHELL": who.pw_shell}
+    return {**usual, **env}
+
+
+def _files(env: Mapping[str, str], manifest: Mapping[str, Any]) -> List[str]:
+    """Return what files of NCCL's own would set in this server: the release leaves it unset, NCCL takes it."""
+    problems: List[str] = []
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    for path in nccl_conf.paths(env, user):
+        content = read_bytes(path)
+        if content is None:
+            if os.path.exists(path):
+                problems.append(f"{path} cannot be read")
+            continue
+        named = nccl_conf.variables(content.decode("utf-8", "surrogateescape"))
+        problems += [
+            f"{path} sets {name}, which the release leaves unset: NCCL takes it"
+            for name in sorted(named)
+            if name not in manifest["env"] and (name in knowledge.SETTINGS or name.startswith("NCCL_"))
+        ]
+    return problems
+
+
+class _Server:
+    """The server below this task; whatever it leaves behind comes to this task too."""
+
+    def __init__(self, argv: List[str], env: Mapping[str, str], cwd: str) -> None:
+        """Start it.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self._process = subprocess.Popen(
+            argv, env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, preexec_fn=_prepare, restore_signals=True
+        )
+        self.pid = self._process.pid
+        self.status: Optional[int] = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._send(signal.SIGTERM))
+
+    def _send(self, number: int) -> None:
+        if self.status is None:
+            os.kill(self.pid, number)
+
+    def reap(self, flags: int) -> bool:
+        """Take note of who has ended; return whether the server still runs."""
+        while self.status is None:
+            try:
+                pid, status = os.waitpid(-1, flags)
+            except ChildProcessError:
+                self.status = 1 << 8
+                break
+            if pid == 0:
+                break
+            if pid == self.pid:
+                self.status = self._process.returncode = status
+        return self.status is None
+
+    def tree(self) -> List[int]:
+        """Return all its processes that are alive."""
+        parents = {pid: int(fields[1]) for pid, fields in _all() if fields[0] not in (b"Z", b"X")}
+        found: Set[int] = set()
+        newest = {os.getpid()}
+        while newest:
+            newest = {pid for pid, parent in parents.items() if parent in newest} - found
+            found |= newest
+        return sorted(found)
+
+    def kill(self) -> None:
+        """End everything at once."""
+        deadline = time.monotonic() + _DYING
+        while time.monotonic() < deadline:
+            pids = self.tree()
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            self.reap(os.WNOHANG)
+            if not pids:
+                return
+            time.sleep(0.05)
+
+
+def _all() -> "List[tuple[int, List[bytes]]]":
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [(pid, fields) for pid in pids for fields in [stat_fields(pid)] if len(fields) > 1]
+
+
+def _prepare() -> None:
+    """Give the server the limits of its unit as far as they may be raised, and let it end with this task."""
+    for kind, wanted in ((resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY), (resource.RLIMIT_NOFILE, 524288)):
+        try:
+            resource.setrlimit(kind, (wanted, wanted))
+        except (OSError, ValueError):
+            hard = resource.getrlimit(kind)[1]
+            resource.setrlimit(kind, (hard, hard))
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _attend(server: _Server, manifest: Dict[str, Any]) -> int:
+    """Wait until it answers, prove its processes, then wait for its end."""
+    begin = time.monotonic()
+    lacking = _until_ready(server, manifest, begin)
+    if server.status is not None:
+        return _ended(server.status, "during its start")
+    if lacking:
+        server.kill()
+        _say(f"the server did not get ready in time: {lacking}")
+        return 1
+
+    def look() -> List[Process]:
+        return [process for pid in server.tree() for process in [read_process(pid)] if process]
+
+    verdict = steady(manifest, server.pid, look)
+    for line in [*verdict.unknown, *(o for o in verdict.odd if not o.endswith(_odd()))]:
+        _say(f"warning: {line}")
+    if verdict.contradictions and server.reap(os.WNOHANG):
+        server.kill()
+        return _refuse(verdict.contradictions, "after the start")
+    if server.status is None:
+        unknown = f", {len(verdict.unknown)} unknown" if verdict.unknown else ""
+        _say(
+            f"proof: release {manifest['digest']}, {len(verdict.proven)} processes carry all {len(verdict.variables)}"
+            f" variables{unknown}, ready after {time.monotonic() - begin:.1f} s"
+        )
+    while server.reap(0):
+        pass
+    return _ended(server.status or 0, "")
+
+
+def _odd() -> "tuple[str, ...]":
+    return tuple(f"{name} is not from the release" for name in sorted(_SCHEDULERS))
+
+
+def _until_ready(server: _Server, manifest: Mapping[str, Any], begin: float) -> str:
+    """Return what is missing when the server or its time has ended, "" when it is ready."""
+    limit = float(manifest["unit"]["TimeoutStartSec"])
+    told = begin
+    while True:
+        lacking = missing(manifest, server.tree, "")
+        now = time.monotonic()
+        if not server.reap(os.WNOHANG) or not lacking or now - begin > limit:
+            return lacking
+        if now - told > _TELL:
+            told = now
+            _say(f"waiting for the server for {now - begin:.0f} s: {lacking}")
+        time.sleep(_LOOK)
+
+
+def _ended(status: int, when: str) -> int:
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    code = 128 + number if number else os.WEXITSTATUS(status)
+    _say(" ".join(("the server ended", *([when] if when else []), f"by signal {number}" if number else f"with {code}")))
+    # An end without a start is a failure, whatever the server calls it.
+    return code or (1 if when else 0)
+
+
+def _refuse(lines: List[str], when: str = "to start the server") -> int:
+    _say(f"REFUSED {when}:")
+    for line in lines:
+        _say("  " + line)
+    return REFUSED
+
+
+def _say(text: str) -> None:
+    """Write into the job's output, with the node: a job may have several."""
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    sys.stderr.write("".join(f"launch: {node}: {line}\n" for line in text.splitlines()))
+    sys.stderr.flush()
