@@ -38,6 +38,20 @@ def slower(d: Deployment, rows: Iterable[Measured]) -> Iterator[str]:
     )
 
 
+def everywhere(d: Deployment, rows: Iterable[Measured]) -> str:
+    """Return how the deployment's whole set was measured clearly slower at every kind of size, empty when it was not.
+
+    A step of decoding, of verification and of a prompt each count; a size near which nothing was measured speaks for
+    the set.
+    """
+    sizes = _sizes(d)
+    found = measured.compare(d, rows, sizes)
+    if not found or len(found) < len(sizes) or any(c.unmeasured or not c.clear or c.ratio < _SLOWER for c in found):
+        return ""
+    times = ", ".join(f"{c.workload} {_times(c)}" for c in found)
+    return f"measured slower than NCCL's default at every size: {times} ({_place(d, found[0].row)})"
+
+
 def _sizes(d: Deployment) -> list[tuple[str, int]]:
     """Return what this deployment's all-reduces carry: name of the workload and bytes."""
     verify = d.spec.draft_tokens if d.spec.method != "off" else 0
