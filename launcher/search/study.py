@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from launcher.sweep.record import Point, Sweep
 
 #: Proposals that vote, and samples that the sampler compares for each: few, so that they differ from each other.
-PROPOSALS, CANDIDATES = 24, 4
+PROPOSALS, CANDIDATES = 12, 4
 #: More objectives than this are no guidance, for nearly nothing beats anything in all of them.
 OBJECTIVES = 4
 

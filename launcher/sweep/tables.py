@@ -239,9 +239,8 @@ def _searched(sweep: Sweep, judgement: Judgement) -> Iterator[str]:
     """Yield what a search leaves open: what none is shown to beat, and how many points were not measured."""
     found = front.front(sweep, judgement)
     if found:
-        many = len(sweep.workloads) > 1
-        where = "On the front, shown to be beaten in all workloads" if many else "Best, or not shown to be beaten"
-        yield f"{where} by no measured point{_names(found)}."
+        begin = "On the front, not" if len(sweep.workloads) > 1 else "Not"
+        yield f"{begin} shown to be beaten by any measured point{_names(found)}."
     rest = len(sweep.points) - 1 - len(order.chosen(sweep))
     if rest:
         yield f"{order.told(sweep)}; of the other {rest} nothing is known. The intervals hold over all of them."

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launcher.search import front, order, study
+from launcher.sweep import schedule
 from launcher.sweep.record import Point, Reading, Settings, Sweep, Trial, Workload
 from launcher.sweep.statistics import judge
 
@@ -62,7 +63,8 @@ def product(sweep: Sweep, seed: int, spread: float = 0.15, together: float = 0.0
 
 def run(sweep: Sweep, laws: Sequence[Mapping[str, float]], seed: int, ask: Ask = study.ask, most: int = 10**6) -> Sweep:
     """Run a search to its end, or to so many trials; one law a workload."""
-    chance, step = random.Random(f"noise {seed}"), partial(order.step, ask=ask)
+    chance = random.Random(f"noise {seed}")
+    step = partial(order.step, ask=ask) if sweep.search else schedule.step
     while len(sweep.trials) < most:
         now = 60.0 * len(sweep.trials)
         point = step(sweep, judge(sweep), now)

@@ -1,0 +1,25 @@
+"""On a law that is known, a search finds the best of 36 points; `python -m benchmarks.search` has more of it."""
+
+from __future__ import annotations
+
+from launcher.search import order, study
+from launcher.sweep.schedule import expected
+from tests.search import law
+
+SEEDS = range(1000, 1020)
+
+
+def test_the_best_of_36_points_by_a_fifth_of_the_starts() -> None:
+    right, at_random, starts = 0, 0, 0
+    for seed in SEEDS:
+        sweep = law.grid(f"search {seed}")
+        logs = law.product(sweep, seed)
+        ended = law.run(sweep, [logs], seed, study.ask)
+        assert len(order.chosen(ended)) == 12
+        right += law.is_best(ended, logs)
+        at_random += law.is_best(law.run(sweep, [logs], seed, law.at_random), logs)
+        starts += len(ended.trials)
+    assert expected(law.grid("all", search=36)) == 85
+    assert starts / len(SEEDS) < 85 / 4
+    assert right >= 15
+    assert right > at_random
