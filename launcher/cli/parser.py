@@ -54,7 +54,7 @@ exit codes: 0 done or in sync, 1 failed, 2 usage or configuration refused, 3 cha
 #: Stands for the id of the newest sweep.
 NEWEST = "newest"
 #: Stands for the number of points that a search chooses when none is given.
-THIRD = "third"
+HALF = "half"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class CommandLine:
     # Of a sweep to go on with: its id, the begin of one, or `newest`.
     resume: str = ""
     resume_failed: bool = False
-    # Of a search: how many points it chooses at most, `third`, or nothing.
+    # Of a search: how many points it chooses at most, `half`, or nothing.
     search: str = ""
 
     def with_names(self, *names: str) -> CommandLine:
@@ -97,7 +97,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
         ConfigError: an unknown flag or verb, or a malformed ``-e``.
     """
     # Bare, they would take the next word for their value.
-    bare_flags = {"--resume": f"--resume={NEWEST}", "--search": f"--search={THIRD}"}
+    bare_flags = {"--resume": f"--resume={NEWEST}", "--search": f"--search={HALF}"}
     args = _parser().parse_intermixed_args([bare_flags.get(word, word) for word in argv])
     if "" in args.words:
         raise ConfigError("an argument is empty: is a variable of the shell not set?")
@@ -169,7 +169,7 @@ def _check_flags(args: argparse.Namespace, verb: str) -> None:
 def _check_search(args: argparse.Namespace, verb: str) -> None:
     if not (args.multirun and verb in ("up", "plan")):
         raise ConfigError("--search goes with a sweep: launch -m --search …")
-    if args.search != THIRD and not (args.search.isascii() and args.search.isdigit() and int(args.search) > 0):
+    if args.search != HALF and not (args.search.isascii() and args.search.isdigit() and int(args.search) > 0):
         raise ConfigError(f"--search={args.search}: write how many points are measured at most, as --search=12")
 
 
@@ -211,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--search",
         metavar="=POINTS",
-        help="with -m: Optuna chooses which points are measured, at most so many; without =POINTS a third of them",
+        help="with -m: Optuna chooses which points are measured, at most so many; without =POINTS half of them",
     )
     parser.add_argument("-y", "--yes", action="store_true", help="apply without asking")
     parser.add_argument("--fix", action="store_true", help="with drift: put back what was applied last")

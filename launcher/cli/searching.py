@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from launcher.cli.parser import THIRD
+from launcher.cli.parser import HALF
 from launcher.errors import ConfigError
 from launcher.sweep import schedule
 
@@ -45,7 +45,7 @@ def fields(line: CommandLine, points: Points) -> Fields:
     if not many:
         raise ConfigError("--search has nothing to choose from: there is no point beside the baseline")
     study.need()
-    most = math.ceil(many / 3) if line.search == THIRD else min(int(line.search), many)
+    most = math.ceil(many / 2) if line.search == HALF else min(int(line.search), many)
     return {"search": most, "late": _late(points)}
 
 

@@ -84,6 +84,7 @@ def merge(old: Sweep, new: Sweep, now: float) -> Sweep:
         ConfigError: the two measure something else; names every key with both values.
     """
     problems = _differences(old, new)
+    problems += ["several hosts share it: leave --search out"] if old.homes and new.search else []
     if problems:
         raise ConfigError(*(f"sweep {old.id} cannot be resumed: {problem}" for problem in problems))
     digests = {point.digest for point in new.points}

@@ -28,8 +28,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_plan_says_how_many_points_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-m", "--search", *AXES, *TINY, "target=process"]) == 0
     out = capsys.readouterr().out
-    assert "search: Optuna chooses at most 2 of the 6 points, each started once\n" in out
-    assert "7 fresh starts at most where nothing is undecided: about 63 s" in out or "about 1 min" in out
+    assert "search: Optuna chooses at most 3 of the 6 points, each started once\n" in out
+    assert "9 fresh starts at most where nothing is undecided: about 1 min (9 s each" in out
     record = planned(capsys, "plan", "-m", "--search=4", *AXES, *TINY, "target=process")
     assert (record["search"], record["starts"]) == ({"most": 4, "late": {}}, 11)
     assert planned(capsys, "plan", "-m", "--search=40", *AXES, *TINY)["search"]["most"] == 6

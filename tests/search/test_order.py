@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from launcher.errors import ConfigError
 from launcher.search import front, order, study
 from launcher.sweep import journal, schedule, session, shares, tables
 from launcher.sweep.record import Settings
@@ -35,9 +36,9 @@ def first(sweep: Sweep, points: Sequence[Point]) -> Point:
     return points[0]
 
 
-def searched(logs: Sequence[float], **fields: object) -> Sweep:
+def searched(logs: Sequence[float]) -> Sweep:
     """Search among the six points, the first one first, and return the sweep at its end; logs are of their times."""
-    sweep = law.grid("searched", AXES, **{"search": 4, "settings": Settings(baseline_every=3), **fields})
+    sweep = law.grid("searched", AXES, search=4, settings=Settings(baseline_every=3))
     laws = dict(zip((point.digest for point in sweep.points), (0.0, *logs), strict=True))
     return law.run(sweep, [laws], 1, first)
 
@@ -141,6 +142,14 @@ def test_a_search_that_is_resumed_goes_on_as_it_would_have(cut: int, tmp_path: P
     ended, _ = session.run(merged, folder, Reckoning(sweep, 0), resume_child.Silent(), lambda: 1e4, step=step)
     assert names(ended) == names(whole)
     assert len(order.chosen(journal.load(folder))) == 12
+
+
+def test_what_hosts_share_is_not_resumed_as_a_search() -> None:
+    old = law.grid("20261130-021500-llm-serve", AXES, search=0)
+    old = replace(old, hosts=("a",), homes=dict.fromkeys((p.digest for p in old.points[1:]), "a"), target="a")
+    new = replace(law.grid("20261130-021600-llm-serve", AXES), target="a")
+    with pytest.raises(ConfigError, match="several hosts share it: leave --search out"):
+        merge(old, new, 1.0)
 
 
 def test_a_resumed_search_keeps_what_is_late_and_tells_another_number() -> None:
