@@ -18,7 +18,6 @@ from tests.search import law
 
 if TYPE_CHECKING:
     from launcher.search.order import Ask
-    from launcher.sweep.record import Sweep
 
 #: Away from those that the sampler was tuned with.
 FIRST = 1000
@@ -60,8 +59,8 @@ def _one(seed: int, spread: float, together: float, most: int, ask: Ask) -> tupl
 
 
 def _is_wrong(seed: int) -> bool:
-    sweep: Sweep = law.grid(f"equal {seed}")
-    ended = law.run(sweep, [dict.fromkeys((point.digest for point in sweep.points), 0.0)], seed, law.at_random)
+    sweep = law.grid(f"equal {seed}", search=18)
+    ended = law.run(sweep, [dict.fromkeys((point.digest for point in sweep.points), 0.0)], seed, study.ask)
     return any(verdict.word == "better" for verdict in judge(ended).verdicts)
 
 
