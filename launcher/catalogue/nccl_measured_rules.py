@@ -56,6 +56,25 @@ def _told(d: Deployment, found: Sequence[Comparison]) -> str:
     )
 
 
+def everywhere(d: Deployment, rows: Iterable[Measured]) -> str:
+    """Return how the deployment's whole set was measured clearly slower at every kind of size, empty when it was not.
+
+    A step of decoding, of verification and of a prompt each have to be known, and decoding at every batch of
+    ``bench.batches`` that is.
+    """
+    width = d.model.hidden_size * _WIDTH
+    batches = [(f"decode-{batch}", batch * width) for batch in d.bench.batches if batch > 1 and width]
+    kinds = _sizes(d)
+    found = measured.compare(d, rows, [*kinds, *batches])
+    known = {c.workload for c in found}
+    if not kinds or any(name not in known for name, _ in kinds):
+        return ""
+    if any(c.unmeasured or not c.clear or c.ratio < _SLOWER for c in found):
+        return ""
+    times = ", ".join(f"{c.workload} {_times(c)}" for c in found)
+    return f"measured slower than NCCL's default at every size: {times} ({_place(d, found[0].row)})"
+
+
 def _sizes(d: Deployment) -> list[tuple[str, int]]:
     """Return what this deployment's all-reduces carry: name of the workload and bytes."""
     verify = d.spec.draft_tokens if d.spec.method != "off" else 0

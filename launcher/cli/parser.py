@@ -44,6 +44,7 @@ examples:
   launch up reference target=ssh 'target.hosts=[gpu1]' --yes
   launch -m nccl.algo=Ring,Tree
   launch -m nccl.algo=Ring,Tree bench=allreduce target=process --resume
+  launch -m --search nccl.algo=Ring,Tree nccl.proto=LL,LL128,Simple bench=allreduce target=process
 
 exit codes: 0 done or in sync, 1 failed, 2 usage or configuration refused, 3 changes pending,
   4 drift, 5 host unreachable, 6 host locked by another launch, 7 failed and rolled back, 8 hosts differ
@@ -52,6 +53,8 @@ exit codes: 0 done or in sync, 1 failed, 2 usage or configuration refused, 3 cha
 
 #: Stands for the id of the newest sweep.
 NEWEST = "newest"
+#: Stands for the number of points that a search chooses when none is given.
+HALF = "half"
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class CommandLine:
     resume_failed: bool = False
     # What `render` writes beside the release.
     format: str = ""
+    # Of a search: how many points it chooses at most, `half`, or nothing.
+    search: str = ""
 
     def with_names(self, *names: str) -> CommandLine:
         """Return the same command line with other names of deployments."""
@@ -93,8 +98,9 @@ def parse(argv: Sequence[str]) -> CommandLine:
     Raises:
         ConfigError: an unknown flag or verb, or a malformed ``-e``.
     """
-    # Bare, it would take the next word for its value.
-    args = _parser().parse_intermixed_args([f"--resume={NEWEST}" if word == "--resume" else word for word in argv])
+    # Bare, they would take the next word for their value.
+    bare_flags = {"--resume": f"--resume={NEWEST}", "--search": f"--search={HALF}"}
+    args = _parser().parse_intermixed_args([bare_flags.get(word, word) for word in argv])
     if "" in args.words:
         raise ConfigError("an argument is empty: is a variable of the shell not set?")
     bare = [word for word in args.words if "=" not in word and not word.startswith(("+", "~"))]
@@ -132,6 +138,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
         resume=args.resume or (NEWEST if args.resume_failed else ""),
         resume_failed=args.resume_failed,
         format=args.format,
+        search=args.search or "",
     )
 
 
@@ -160,6 +167,15 @@ def _check_flags(args: argparse.Namespace, verb: str) -> None:
         raise ConfigError("--resume= is empty: write --resume for the newest sweep, or --resume=ID")
     if (args.resume or args.resume_failed) and not (args.multirun and verb == "up"):
         raise ConfigError("--resume goes with a sweep: launch -m … --resume")
+    if args.search is not None:
+        _check_search(args, verb)
+
+
+def _check_search(args: argparse.Namespace, verb: str) -> None:
+    if not (args.multirun and verb in ("up", "plan")):
+        raise ConfigError("--search goes with a sweep: launch -m --search …")
+    if args.search != HALF and not (args.search.isascii() and args.search.isdigit() and int(args.search) > 0):
+        raise ConfigError(f"--search={args.search}: write how many points are measured at most, as --search=12")
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -197,6 +213,11 @@ def _parser() -> argparse.ArgumentParser:
         help="with -m: go on with a sweep; without =ID the newest of this deployment and bench",
     )
     parser.add_argument("--resume-failed", action="store_true", help="the same, and measure again what failed")
+    parser.add_argument(
+        "--search",
+        metavar="=POINTS",
+        help="with -m: Optuna chooses which points are measured, at most so many; without =POINTS half of them",
+    )
     parser.add_argument("-y", "--yes", action="store_true", help="apply without asking")
     parser.add_argument("--fix", action="store_true", help="with drift: put back what was applied last")
     parser.add_argument(

@@ -42,6 +42,7 @@ def record(points: Points, missing: str, sweep: Sweep | None) -> dict[str, Any]:
         "workloads": [dataclasses.asdict(w) for w in sweep.workloads] if sweep else [],
         **cost,
         **({"hosts": _hosts(sweep)} if sweep and sweep.homes else {}),
+        **({"search": {"most": sweep.search, "late": dict(sweep.late)}} if sweep and sweep.search else {}),
         "missing": missing,
         "exit_code": 0,
     }
@@ -138,16 +139,31 @@ def _order(points: Points, sweep: Sweep) -> list[str]:
     settings = sweep.settings
     again = f", the baseline again after every {settings.baseline_every}" if settings.baseline_every else ""
     told = [f"  order: the baseline, the points as listed{again}; the next round backwards"]
+    told = _search(points, sweep, again) if sweep.search else told
     told += _shared(sweep) if sweep.homes else []
     time = f"about {_duration(cost['seconds'])} ({cost['seconds_each']:.3g} s each, {cost['origin']})"
+    least = "at most where nothing is undecided" if sweep.search else "at least"
     limit = f"; ended after {settings.minutes:g} min" if settings.minutes else ""
     if points.candidates[0].deployment.bench.kind != "serve":
-        return [*told, f"  {cost['starts']} fresh starts at least: {time}{limit}; no server is touched"]
-    told.append(f"  {cost['starts']} starts of the server at least, each with all loads: {time}{limit}")
+        return [*told, f"  {cost['starts']} fresh starts {least}: {time}{limit}; no server is touched"]
+    told.append(f"  {cost['starts']} starts of the server {least}, each with all loads: {time}{limit}")
     if points.candidates[0].deployment.target.kind in ("local", "ssh"):
         serve = "serve" if "," in sweep.target else "serves"
         told.append(f"  {sweep.target} {serve} nobody else for that time; afterwards what is there now is put back")
     return told
+
+
+def _search(points: Points, sweep: Sweep, again: str) -> list[str]:
+    """Return how many points a search starts, and which ones it leaves to the last."""
+    told = [
+        f"  search: Optuna chooses at most {sweep.search} of the {len(sweep.points) - 1} points, each started once",
+        f"  order: the baseline, the point that is chosen{again}; then again those that may be best",
+    ]
+    labels = {candidate.point.digest: candidate.point.label for candidate in points.candidates}
+    for digest, why in list(sweep.late.items())[:_ALIKE]:
+        told.append(f"  left to the last: {labels[digest]}: {why}")
+    rest = len(sweep.late) - _ALIKE
+    return told + ([f"  left to the last: {rest} more, measured slower likewise"] if rest > 0 else [])
 
 
 def _shared(sweep: Sweep) -> list[str]:

@@ -45,7 +45,8 @@ def only_plan(line: CommandLine, points: Points, missing: str, sweep: Sweep | No
 
 def command(line: CommandLine, *more: str) -> str:
     """Return the command that sweeps or measures what a command line says, and more overrides."""
-    words = ["-m", *(["up"] if line.names else [])] if line.multirun else ["bench"]
+    search = [f"--search={line.search}" if line.search.isdigit() else "--search"] if line.search else []
+    words = ["-m", *search, *(["up"] if line.names else [])] if line.multirun else ["bench"]
     words += [*line.names, *line.overrides, *more]
     words += [word for name, value in line.environment.items() for word in ("-e", f"{name}={value}")]
     words += [word for folder in line.config_dirs for word in ("--config-dir", folder)]
@@ -193,10 +194,21 @@ def _record(sweep: Sweep, judgement: Judgement, why: str, told: list[str], paths
         "summary": told,
         "points": to_plain(sweep.points),
         "judgement": to_plain(judgement),
+        **({"search": _search(sweep, judgement)} if sweep.search else {}),
         "effects": [dataclasses.asdict(effect) for effect in effects.effects(sweep, judgement)],
         "trials": to_plain(sweep.trials),
         "not_counted": current.told(sweep),
         "files": [str(path) for path in paths],
+    }
+
+
+def _search(sweep: Sweep, judgement: Judgement) -> dict[str, Any]:
+    from launcher.search import front, order
+
+    return {
+        "most": sweep.search,
+        "chosen": [point.digest for point in order.chosen(sweep)],
+        "front": [point.digest for point in front.front(sweep, judgement)],
     }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import __version__
 from launcher.bench import allreduce
-from launcher.cli import measuring, sharing, show_sweep
+from launcher.cli import measuring, searching, sharing, show_sweep
 from launcher.cli.prepare import layers, names_of
 from launcher.cli.tell import who
 from launcher.compose import compose_sweep
@@ -122,6 +122,7 @@ def _sweep(line: CommandLine, points: Points, workloads: tuple[Workload, ...]) -
         facts=_facts(deployment),
         hosts=hosts,
         homes=homes,
+        **searching.fields(line, points),
     )
 
 
@@ -175,7 +176,7 @@ def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> 
             why = ended.why
         else:
             with measuring.measuring(points, sweep, folder, watcher.tell) as measure:
-                sweep, why = session.run(sweep, folder, measure, watcher)
+                sweep, why = session.run(sweep, folder, measure, watcher, step=searching.step(sweep))
     except KeyboardInterrupt:
         why = "interrupted"
         kept = "what was measured is kept" if watcher.last else "nothing was measured yet"

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLAN, JOURNAL = "sweep.json", "journal.jsonl"
-#: Of a sweep that several hosts share it is 2: who does not know of hosts would compare points across them.
-VERSION = 2
+#: Of a sweep that several hosts share it is 2, of a search 3: who does not know of hosts would compare points across
+#: them, who does not know of searches would measure every point.
+VERSION = 3
 
 
 def _silent(_: str) -> None:
@@ -159,7 +160,7 @@ def latest(out: Path) -> Path | None:
 
 
 def _text(sweep: Sweep) -> str:
-    plan = {"version": VERSION if sweep.homes else 1, **to_plain(replace(sweep, trials=(), past=()))}
+    plan = {"version": 3 if sweep.search else 2 if sweep.homes else 1, **to_plain(replace(sweep, trials=(), past=()))}
     del plan["trials"], plan["past"]
     return json.dumps(plan, indent=1) + "\n"
 

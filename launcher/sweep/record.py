@@ -205,6 +205,8 @@ class Sweep:
         hosts: that share the points, as named last; empty where one machine measures them all.
         homes: of such a sweep, the host of every point but the baseline, by digest; every host has the baseline. See
             `launcher.sweep.shares`.
+        search: how many points, beside the baseline, are chosen to be measured; 0: all are. See `launcher.search`.
+        late: of a search, why a point is chosen only after all others, by digest.
     """
 
     name: str
@@ -224,6 +226,8 @@ class Sweep:
     forgiven: tuple[int, ...] = ()
     hosts: tuple[str, ...] = field(default=(), metadata=_SPARSE)
     homes: Mapping[str, str] = field(default_factory=dict, metadata=_SPARSE)
+    search: int = field(default=0, metadata=_SPARSE)
+    late: Mapping[str, str] = field(default_factory=dict, metadata=_SPARSE)
 
     @property
     def baseline(self) -> Point:

@@ -50,10 +50,13 @@ def method(sweep: Sweep) -> list[str]:
     inside = f"no difference: the interval is inside ±{effect}"
     several = f"{len(set(sweep.homes.values()))} equal hosts share the points, and each has the baseline as well"
     shared = f"{several}: a point is compared with that of its own host, with the confidence over all points of all."
+    chosen = f"Optuna chose which points were started, at most {sweep.search} of {len(sweep.points) - 1}, once each"
+    searched = f"{chosen}; those that may be best got further starts. The confidence is over all points, chosen or not."
     return [
         "A trial is one fresh start of a point; all runs within it make one reading for each workload.",
         f"The baseline comes first and again after {every}; a point gets {starts}.",
         *([shared] if sweep.homes else []),
+        *([searched] if sweep.search else []),
         f"{ratio}; all intervals together hold with {confidence} confidence.",
         f"{sides}; {inside}; undecided: neither; trade: kinds of workloads disagree.",
         "Only readings count whose settings are not contradicted; points that render to the same release are one.",

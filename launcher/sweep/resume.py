@@ -84,6 +84,7 @@ def merge(old: Sweep, new: Sweep, now: float) -> Sweep:
         ConfigError: the two measure something else; names every key with both values.
     """
     problems = _differences(old, new)
+    problems += ["several hosts share it: leave --search out"] if old.homes and new.search else []
     if problems:
         raise ConfigError(*(f"sweep {old.id} cannot be resumed: {problem}" for problem in problems))
     digests = {point.digest for point in new.points}
@@ -99,6 +100,7 @@ def merge(old: Sweep, new: Sweep, now: float) -> Sweep:
             gone=gone,
             since=now,
             forgiven=old.forgiven,
+            late=old.late if old.search and new.search else new.late,
         )
     )
 
@@ -181,6 +183,7 @@ def _told(old: Sweep, merged: Sweep, *, failed: bool) -> list[str]:
     )
     lines += _points("not asked for any more", [point for point in merged.gone if point.digest in known])
     lines += _settings(old.settings, merged.settings)
+    lines += _search(old.search, merged.search)
     dead = [
         point
         for point in merged.points
@@ -202,3 +205,11 @@ def _points(what: str, points: Sequence[Point]) -> list[str]:
 def _settings(old: Settings, new: Settings) -> list[str]:
     pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in dataclasses.fields(new)]
     return [f"sweep.{name} was {was:g} and is {now:g}" for name, was, now in pairs if was != now]
+
+
+def _search(was: int, now: int) -> list[str]:
+    """Return how many points are chosen from now on, where that is another number."""
+    if was == now:
+        return []
+    before, after = (f"at most {most} points chosen" if most else "every point measured" for most in (was, now))
+    return [f"it was {before}, and is {after} from now on"]

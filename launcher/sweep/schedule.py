@@ -32,19 +32,22 @@ def next_point(sweep: Sweep, judgement: Judgement, now: float) -> Point | None:
         judgement: of these trials.
         now: seconds since 1970.
     """
-    step = _step(sweep, judgement, now)
-    return None if isinstance(step, str) else step
+    found = step(sweep, judgement, now)
+    return None if isinstance(found, str) else found
 
 
 def why_over(sweep: Sweep, judgement: Judgement, now: float) -> str:
     """Return why no further trial begins, empty when one does."""
-    step = _step(sweep, judgement, now)
-    return step if isinstance(step, str) else ""
+    found = step(sweep, judgement, now)
+    return found if isinstance(found, str) else ""
 
 
 def expected(sweep: Sweep) -> int:
-    """Return how many trials a sweep takes when nothing fails and nothing stays undecided after the rounds."""
-    points = len(sweep.points) - 1
+    """Return how many trials a sweep takes when nothing fails and nothing stays undecided after the rounds.
+
+    Of a search it is the most: as many as if every point that it chooses needed all of its starts.
+    """
+    points = min(sweep.search or len(sweep.points), len(sweep.points) - 1)
     return 1 + sweep.settings.repeats * (points + math.ceil(points / max(1, sweep.settings.baseline_every)))
 
 
@@ -66,15 +69,15 @@ def given_up(trials: Iterable[Trial]) -> str:
     return next((failure for failure, count in seen.items() if failure and count >= FAILURES), "")
 
 
-def _step(sweep: Sweep, judgement: Judgement, now: float) -> Point | str:
-    """Return the next point, or why there is none."""
+def step(sweep: Sweep, judgement: Judgement, now: float) -> Point | str:
+    """Return the next point, see `next_point`, or why there is none."""
     trials, baseline = sweep.trials, sweep.baseline
     if not trials:
         return baseline
     left = _starts_left(sweep, now)
     if left < 1:
         return f"the {sweep.settings.minutes:g} minutes are over"
-    failures = [outcome(trial) for trial in _starts(sweep, baseline)]
+    failures = [outcome(trial) for trial in starts_of(sweep, baseline)]
     if len(failures) >= FAILURES and all(failures[-FAILURES:]):
         return f"the baseline failed twice in a row: {failures[-1]}"
     if not failures or failures[-1]:
@@ -82,7 +85,7 @@ def _step(sweep: Sweep, judgement: Judgement, now: float) -> Point | str:
     if not _seen_since(sweep):
         # Whether anything is left to be compared with it does not depend on when the sweep was resumed.
         timeless = replace(sweep, since=0.0, settings=replace(sweep.settings, minutes=0.0))
-        rest = _step(timeless, judgement, now)
+        rest = step(timeless, judgement, now)
         return rest if isinstance(rest, str) else baseline
     since = _since_baseline(sweep)
     if since and left < 2:  # the closing baseline is the last that fits
@@ -114,7 +117,8 @@ def _seen_since(sweep: Sweep) -> bool:
     return not sweep.since or any(t.at >= sweep.since for t in sweep.trials if t.point == sweep.baseline.digest)
 
 
-def _starts(sweep: Sweep, point: Point) -> list[Trial]:
+def starts_of(sweep: Sweep, point: Point) -> list[Trial]:
+    """Return the trials of a point that its schedule goes by."""
     return [trial for trial in sweep.trials if trial.point == point.digest and trial.order not in sweep.forgiven]
 
 
@@ -123,7 +127,7 @@ def _open(sweep: Sweep) -> list[Point]:
     most = max(sweep.settings.max_repeats, sweep.settings.repeats)
     found = []
     for point in sweep.points[1:]:
-        starts = _starts(sweep, point)
+        starts = starts_of(sweep, point)
         if len(starts) < most and not given_up(starts):
             found.append(point)
     return found
@@ -134,7 +138,7 @@ def _rounds(sweep: Sweep) -> list[Point]:
     return [
         point
         for point in _open(sweep)
-        if sum(not outcome(trial) for trial in _starts(sweep, point)) < sweep.settings.repeats
+        if sum(not outcome(trial) for trial in starts_of(sweep, point)) < sweep.settings.repeats
     ]
 
 
@@ -144,7 +148,7 @@ def _in_round(sweep: Sweep, points: list[Point]) -> Point | None:
 
 def _turn(sweep: Sweep, point: Point) -> tuple[int, int]:
     """Return what points are sorted by: round, then place, every other round backwards."""
-    starts, place = len(_starts(sweep, point)), sweep.points.index(point)
+    starts, place = len(starts_of(sweep, point)), sweep.points.index(point)
     return starts, -place if starts % 2 else place
 
 
@@ -163,7 +167,7 @@ def _undecided(sweep: Sweep, judgement: Judgement) -> set[str]:
     """Return the digests that further starts may decide; a workload that the baseline cannot do decides nothing."""
     done = {
         reading.workload
-        for trial in _starts(sweep, sweep.baseline)
+        for trial in starts_of(sweep, sweep.baseline)
         if not trial.failure
         for reading in trial.readings
         if not reading.invalid
@@ -179,14 +183,14 @@ def _baseline_due(sweep: Sweep, candidate: Point, since: int, *, in_round: bool)
     if since >= every:
         return True
     last = sum(trial.point == sweep.trials[-1].point for trial in sweep.trials)
-    new_round = len(_starts(sweep, candidate)) + 1 != last
+    new_round = len(starts_of(sweep, candidate)) + 1 != last
     return new_round and (in_round or since >= FEWEST_BETWEEN)
 
 
 def _reason(sweep: Sweep, judgement: Judgement) -> str:
     """Return why a sweep that could run on ends here."""
     undecided, still = _with(judgement, "undecided"), _open(sweep)
-    dead = [point for point in sweep.points[1:] if given_up(_starts(sweep, point))]
+    dead = [point for point in sweep.points[1:] if given_up(starts_of(sweep, point))]
     rest = [point for point in sweep.points[1:] if point.digest in undecided and point not in dead]
     spent, alone = [point for point in rest if point not in still], [point for point in rest if point in still]
     parts = ["every point is decided"] if not rest and not dead else []

@@ -6,8 +6,7 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from launcher.sweep import current, journal
-from launcher.sweep.schedule import next_point, why_over
+from launcher.sweep import current, journal, schedule
 from launcher.sweep.statistics import judge
 
 if TYPE_CHECKING:
@@ -33,6 +32,13 @@ class Measure(Protocol):
         """
 
 
+class Step(Protocol):
+    """Chooses what is started next; `launcher.sweep.schedule.step` is the usual one."""
+
+    def __call__(self, sweep: Sweep, judgement: Judgement, now: float) -> Point | str:
+        """Return the point, or why there is none; the same for the same trials."""
+
+
 class Watcher(Protocol):
     """Is told what goes on."""
 
@@ -50,32 +56,34 @@ def run(
     watcher: Watcher,
     clock: Callable[[], float] = time.time,
     whole: Sweep | None = None,
+    step: Step = schedule.step,
 ) -> tuple[Sweep, str]:
     """Run a sweep to its end, from wherever it stands, and return it with all trials, and why it ended.
 
     Every trial is in the journal before the next one begins, so whatever ends this loop loses at most the running one.
-    For a part of a sweep (`launcher.sweep.shares`) ``whole`` is all of it.
+    For a part of a sweep (`launcher.sweep.shares`) ``whole`` is all of it. ``step`` chooses the points.
 
     Raises:
         LaunchError: nothing can be measured, or the journal cannot be written.
     """
     judgement = judge(sweep, whole)
-    while point := next_point(sweep, judgement, clock()):
+    while not isinstance(point := step(sweep, judgement, clock()), str):
         watcher.begins(sweep, point)
         order = len(sweep.trials) + len(sweep.past) + 1
-        trial = measure(point, order, _upcoming(sweep, judgement, point, clock()))
+        trial = measure(point, order, _upcoming(sweep, judgement, point, clock(), step))
         journal.append(folder, trial)
         sweep = current.counted(dataclasses.replace(sweep, trials=(*sweep.trials, trial)))
         judgement = judge(sweep, whole)
         watcher.ended(sweep, trial)
-    return sweep, why_over(sweep, judgement, clock())
+    return sweep, point
 
 
-def _upcoming(sweep: Sweep, judgement: Judgement, point: Point, now: float) -> Point | None:
+def _upcoming(sweep: Sweep, judgement: Judgement, point: Point, now: float, step: Step) -> Point | None:
     """Return what follows if this trial goes as one before it went; nothing before there was one."""
     before = next((trial for trial in reversed(sweep.trials) if trial.readings), None)
     if before is None:
         return None
     order = len(sweep.trials) + len(sweep.past) + 1
     likely = dataclasses.replace(before, point=point.digest, order=order, at=now)
-    return next_point(dataclasses.replace(sweep, trials=(*sweep.trials, likely)), judgement, now)
+    follows = step(dataclasses.replace(sweep, trials=(*sweep.trials, likely)), judgement, now)
+    return None if isinstance(follows, str) else follows

@@ -11,6 +11,8 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from launcher.search import order
+
 from .record import Judgement
 from .schedule import expected as _expected
 from .schedule import outcome
@@ -143,7 +145,7 @@ def unfinished(sweep: Sweep) -> list[Point]:
 def why_over(sweep: Sweep, judgement: Judgement, now: float) -> str:
     """Return why no host has anything to measure any more, empty when one has."""
     if not sweep.homes:
-        return _why_over(sweep, judgement, now)
+        return (order.why_over if sweep.search else _why_over)(sweep, judgement, now)
     hosts = [host for host in hosts_of(sweep) if host in sweep.hosts] or hosts_of(sweep)
     reasons = {host: _why_over(part(sweep, host), judgement, now) for host in hosts}
     return told(reasons) if all(reasons.values()) else ""

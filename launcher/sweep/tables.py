@@ -6,12 +6,14 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from launcher.search import front, order
+
 from . import shares
 from .figures import figure, interval, level
 from .figures import relative as relative  # for whoever prints a table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .record import Judgement, Point, Reading, Sweep, Trial, Verdict, Workload
 
@@ -54,7 +56,7 @@ def overall(sweep: Sweep, judgement: Judgement, point: Point) -> str:
 def ranked(sweep: Sweep, judgement: Judgement) -> list[Point]:
     """Return the points as the reader wants to meet them: baseline, better ones, trades, and so on.
 
-    Among equals the one comes first that gains most over all workloads.
+    Among equals the one comes first that gains most over all workloads. Of a search only those that were chosen.
     """
     verdicts = judged(judgement)
 
@@ -64,7 +66,7 @@ def ranked(sweep: Sweep, judgement: Judgement) -> list[Point]:
         known = [one for one in gains if math.isfinite(one)]
         return ORDER.index(overall(sweep, judgement, point)), -sum(known) / len(known) if known else 0
 
-    return sorted(sweep.points, key=key)
+    return sorted([sweep.baseline, *order.chosen(sweep)] if sweep.search else sweep.points, key=key)
 
 
 def gain(workload: Workload, difference: float) -> float:
@@ -132,6 +134,7 @@ def summary(sweep: Sweep, judgement: Judgement) -> list[str]:
             shows = "show" if len(points) > 1 else "shows"
             begin = f"{_count(len(points), len(others))} {shows}"
             told.append(f"{begin} no difference of {_percent(sweep)} or more{_names(points)}.")
+    told += _searched(sweep, judgement) if sweep.search else []
     told += [
         f"The baseline itself moved by {relative(moved)} in {name} from the first trial to the last."
         for name, moved in judgement.drift.items()
@@ -230,6 +233,17 @@ def _rest(sweep: Sweep, word: str, points: Sequence[Point], total: int) -> str:
         told = f" ({', '.join(f'{n} {name}' if len(classes) > 1 else name for name, n in classes.items())})"
         return f"{begin} failed{told}{_names(points)}."
     return f"{begin} {_are(points)} {word}{_names(points)}."
+
+
+def _searched(sweep: Sweep, judgement: Judgement) -> Iterator[str]:
+    """Yield what a search leaves open: what none is shown to beat, and how many points were not measured."""
+    found = front.front(sweep, judgement)
+    if found:
+        begin = "On the front, not" if len(sweep.workloads) > 1 else "Not"
+        yield f"{begin} shown to be beaten by any measured point{_names(found)}."
+    rest = len(sweep.points) - 1 - len(order.chosen(sweep))
+    if rest:
+        yield f"{order.told(sweep)}; of the other {rest} nothing is known. The intervals hold over all of them."
 
 
 def _left_out(sweep: Sweep) -> list[str]:

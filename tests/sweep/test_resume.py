@@ -367,5 +367,7 @@ def test_another_experiment_is_no_resumption() -> None:
         old(axes={"env.A": ("a", "b")}),
         new(points=(BASE, cases.point(77, {"env.Z": "1"})), axes={"env.Z": ("1",)}),
     )
-    with pytest.raises(ConfigError, match="none of its points is asked for: it swept env.A=a,b, and this is env.Z=1"):
+    with pytest.raises(
+        ConfigError, match=r"none of its points is asked for: it swept env\.A=a,b, and this is env\.Z=1"
+    ):
         resume.merge(was, now, NOW)
