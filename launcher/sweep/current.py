@@ -53,9 +53,20 @@ def told(sweep: Sweep) -> list[str]:
 
 
 def facts(sweep: Sweep) -> dict[str, str]:
-    """Return the same as a fact of the sweep for its report; empty when every trial counts."""
-    lines = told(sweep)
-    return {"not counted": "; ".join(lines)} if lines else {}
+    """Return facts of a sweep for its report: which trials do not count, and what a start of the server spent."""
+    lines, spent = told(sweep), _spent(sweep)
+    return {
+        **({"not counted": "; ".join(lines)} if lines else {}),
+        **({"seconds a start": spent} if spent else {}),
+    }
+
+
+def _spent(sweep: Sweep) -> str:
+    """Return the mean seconds by part; ``other`` is what launch itself adds."""
+    found = [told for trial in sweep.trials if (told := trial.facts.get("seconds")) and "other" in told]
+    parts = dict.fromkeys(name for told in found for name in told)
+    means = {name: sum(told.get(name, 0.0) for told in found) / len(found) for name in parts}
+    return ", ".join(f"{name} {seconds:.1f}" for name, seconds in means.items())
 
 
 def _every(sweep: Sweep) -> Sequence[Trial]:

@@ -116,6 +116,10 @@ class Cluster:
     def _end(self) -> None:
         if (self.folder / "slurm.conf").exists() and len(self._daemons) > 1:
             self._ask("scancel", "--state=RUNNING,PENDING", "--user=root", check=False)
+            # A daemon that goes first leaves the job's own one, and with it the server.
+            deadline = time.monotonic() + 20
+            while self._ask("squeue", "-h", check=False).strip() and time.monotonic() < deadline:
+                time.sleep(0.2)
         for daemon in reversed(self._daemons):
             daemon.send_signal(signal.SIGTERM)
             try:
