@@ -375,6 +375,6 @@ def test_another_experiment_is_no_resumption() -> None:
 
 def test_a_report_tells_what_a_start_of_the_server_spent() -> None:
     spent = [{"start": 30.0, "client": 8.0, "other": 0.1}, {"start": 32.0, "client": 8.0, "stop": 2.0, "other": 0.3}]
-    sweep = old(trials=trials((BASE, {"seconds": spent[0]}), (ONE, {"seconds": spent[1]})))
+    sweep = replace(old(), trials=trials((BASE, {"seconds": spent[0]}), (ONE, {"seconds": spent[1]})))
     assert current.facts(sweep)["seconds a start"] == "start 31.0, client 8.0, other 0.2, stop 1.0"
-    assert current.facts(old(trials=trials((BASE, {"seconds": {"check": 1.0}})))) == {}
+    assert current.facts(replace(sweep, trials=trials((BASE, {"seconds": {"check": 1.0}})))) == {}
