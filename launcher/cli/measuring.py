@@ -40,11 +40,6 @@ def workloads(points: Points) -> tuple[Workload, ...]:
         from launcher.bench import loads
 
         return loads.workloads(loads.loads(deployment))
-    if len({candidate.deployment.bench.nccl_tests for candidate in points.candidates}) > 1:
-        raise ConfigError(
-            "bench.nccl_tests=… is an axis: what nccl-tests and the ranks of torch measure cannot be compared; make"
-            " it a sweep of its own"
-        )
     first = steps(deployment)
     for candidate in points.candidates[1:]:
         if steps(candidate.deployment) != first:

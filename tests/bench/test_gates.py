@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parent / "data"
 ASK = Ask("/p", "vllm", "http://127.0.0.1:8000", "tiny", "/models/tiny", 2, 16, 32, 16, 5)
 WANTED = gates.Wanted(requests=16, input_tokens=32, output_tokens=16, cache_hits=0.01, speculation=True)
-LOAD = Load(concurrency=2, requests=16, input_tokens=32, output_tokens=16)
+LOAD = Load(concurrency=2, requests=16, input_tokens=32, output_tokens=16, metric="output_tokens_per_s")
 
 
 def page(name: str) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def test_a_missing_program_is_told(words: list[str], capsys: pytest.CaptureFixtu
 REFUSED = {
     "gloo": (("bench", "bench.backend=gloo"), "measures with NCCL: leave out bench.backend=gloo"),
     "relative": (("bench", "bench.nccl_tests=build"), "is no absolute path"),
-    "an axis": (("-m", "bench.nccl_tests='',/opt/build"), "than the baseline"),
+    "an axis": (("-m", "bench.nccl_tests='',/opt/build"), "says how is measured, so it is one for all points"),
 }
 
 
