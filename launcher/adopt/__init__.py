@@ -1,0 +1,1 @@
+"""From what runs, or was typed somewhere, to configuration."""
