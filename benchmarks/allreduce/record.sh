@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Record the collectives of Kimi-K2.5 on this machine's GPUs: bash benchmarks/allreduce/record.sh OUT [PART ...]
 # Parts: bad, hand, null, sets, grids; all of them without a word. Needs launch on the PATH and torch in `python3`.
-# About twelve minutes on two H200; the grids take under six.
+# About fourteen minutes on two H200; the grids take under six.
 set -eu
 out=$1 && shift
 ranks=$(python3 -c 'import torch; print(torch.cuda.device_count())')
@@ -36,7 +36,7 @@ hand() {
 # A variable that nothing reads: no difference, or the machine is too noisy to be measured on.
 null() {
     launch -m env.NULL=a,b "${what[@]}" nccl.p2p_disable=1 'bench.batches=[8,64]' 'bench.prefill_tokens=[2048]' \
-        sweep.max_repeats=14 sweep.effect=0.03 sweep.minutes=2.4 sweep.out="$out/null"
+        sweep.max_repeats=40 sweep.effect=0.07 sweep.minutes=5.4 sweep.out="$out/null"
 }
 
 sets() {
