@@ -27,6 +27,7 @@ VERBS = {
     "check": "apply all rules: what NCCL and the engine would ignore, change, refuse or die of",
     "explain": "explain KEY: its value, what set it, and what of it reaches the server",
     "init": "write a commented deployment file to start from",
+    "adopt": "adopt FILE... (or a pipe, or --host H): write conf/deployment/NAME.yaml from commands, units, containers",
     "results": "results [ID]: the sweeps that were run, or what one of them found out; --html FILE writes its report",
     "diff": "diff A B: two points (digest, label or ID:POINT) or two sweeps: settings, figures, versions",
     "promote": "promote POINT [NAME]: write a point with its evidence to conf/deployment/NAME.yaml, then deploy it",
@@ -81,6 +82,8 @@ class CommandLine:
     format: str = ""
     # Of a search: how many points it chooses at most, `half`, or nothing.
     search: str = ""
+    # Of `adopt`: hosts on which running servers are looked for.
+    hosts: tuple[str, ...] = ()
 
     def with_names(self, *names: str) -> CommandLine:
         """Return the same command line with other names of deployments."""
@@ -113,7 +116,8 @@ def parse(argv: Sequence[str]) -> CommandLine:
     if verb not in VERBS:
         raise ConfigError(_no_verb(verb, args.resume))
     if len(set(names)) < len(names) and verb not in _OF_RESULTS:
-        raise ConfigError(f"a deployment is named twice: {' '.join(names)}")
+        what = "a file" if verb == "adopt" else "a deployment"
+        raise ConfigError(f"{what} is named twice: {' '.join(names)}")
     environment = dict(_variable(text) for text in args.env)
     if len(environment) < len(args.env):
         raise ConfigError("-e names a variable twice")
@@ -139,6 +143,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
         resume_failed=args.resume_failed,
         format=args.format,
         search=args.search or "",
+        hosts=tuple(args.host),
     )
 
 
@@ -159,6 +164,8 @@ def _check_flags(args: argparse.Namespace, verb: str) -> None:
         raise ConfigError("--follow goes with status")
     if args.break_lease and verb != "up":
         raise ConfigError("--break-lease goes with up")
+    if args.host and verb != "adopt":
+        raise ConfigError("--host goes with adopt; elsewhere: target=ssh 'target.hosts=[HOST]'")
     if args.html and verb not in ("status", "results"):
         raise ConfigError("--html goes with status and results: launch status --html FILE")
     if args.format and verb != "render":
@@ -227,6 +234,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--html", metavar="FILE", default="", help="with status or results ID: write one page")
     parser.add_argument(
         "--format", choices=("sbatch",), default="", help="with render: write a batch script for Slurm too"
+    )
+    parser.add_argument(
+        "--host", metavar="HOST", action="append", default=[], help="with adopt: look for running servers there"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON record")
     parser.add_argument("--version", action="version", version=f"launch {__version__}")

@@ -151,6 +151,14 @@ def init(line: CommandLine) -> int:
     return 0
 
 
+def adopt(line: CommandLine) -> int:
+    """Write deployment files from commands, units and containers, or from what runs on hosts."""
+    _no_sweep(line)
+    from launcher.cli.adopt import adopt as written
+
+    return written(line)
+
+
 VERBS: dict[str, Callable[[CommandLine], int]] = {
     "up": up,
     "plan": plan,
@@ -168,6 +176,7 @@ VERBS: dict[str, Callable[[CommandLine], int]] = {
     "diff": diff,
     "promote": promote,
     "init": init,
+    "adopt": adopt,
 }
 
 

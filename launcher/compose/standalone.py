@@ -37,12 +37,14 @@ def choices(composition: Composition) -> dict[str, str]:
     return {group: found[group] for group in GROUPS if group in found and group != "deployment"}
 
 
-def text(head: Sequence[str], options: Mapping[str, str], plain: Deployment, wanted: Deployment, layers: Layers) -> str:
+def text(
+    head: Sequence[str], options: Mapping[str, str | None], plain: Deployment, wanted: Deployment, layers: Layers
+) -> str:
     """Return the file.
 
     Args:
         head: lines for people.
-        options: by group.
+        options: by group; None takes away the one that the first configuration chooses.
         plain: what these options alone compose to.
         wanted: what the file composes to.
         layers: search path.

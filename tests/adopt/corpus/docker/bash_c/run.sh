@@ -1,0 +1,1 @@
+docker run -it --name vllm_service -p 8008:80 -e HF_HUB_OFFLINE=1 -v ./data:/data acme/vllm:cpu /bin/bash -c "cd / && export VLLM_CPU_KVCACHE_SPACE=40 && python3 -m vllm.entrypoints.openai.api_server --model acme/chat-7b --port 80"

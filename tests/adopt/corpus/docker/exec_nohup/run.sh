@@ -1,0 +1,1 @@
+docker exec sglang-dev bash -c "cd /sgl-workspace/sglang && nohup python3 -m sglang.launch_server --model-path /data/models/chat-4b --port 30000 --context-length 32768 > /tmp/server.log 2>&1 & sleep 1; echo started"

@@ -1,0 +1,1 @@
+ssh -p 2222 llm@gpu20 "/srv/scripts/serve/serve_chat.sh 30001"
