@@ -239,11 +239,28 @@ class Sweeping:
 
 
 @dataclass(frozen=True)
+class Place:
+    """How to get to a host that an inventory knows by another name; what is empty or 0 is as the target says."""
+
+    address: str = ""
+    user: str = ""
+    port: int = 0
+    identity_file: str = ""
+
+
+@dataclass(frozen=True)
 class Target:
     """Where the release goes; ``process``: nowhere, what is measured runs as a child of this command."""
 
     kind: Literal["render", "local", "ssh", "process"] = "render"
+    # With an inventory its groups and patterns too; without one patterns over the hosts of the SSH configuration.
     hosts: tuple[str, ...] = ()
+    # An inventory of Ansible. Empty: none.
+    inventory: str = ""
+    # Patterns, separated by commas, that choose among these hosts: --limit.
+    limit: str = ""
+    # How to get to a host, by its name; filled from the inventory.
+    places: Mapping[str, Place] = field(default_factory=dict)
     # Folder for ``render``, relative to where the command was given.
     out: str = "rendered"
     # Empty and 0 in what follows: as the SSH configuration says.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.errors import ConfigError
 from launcher.host import ssh_config, ssh_names, ssh_refused
+from launcher.schema import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,8 +60,12 @@ def route(host: str, target: Target) -> tuple[Endpoint, ...]:
     Raises:
         ConfigError: the configuration cannot be read, or wants what cannot be done here.
     """
-    written = ssh_names.parse(host)
-    name = ssh_names.Name(written.host, written.user or target.user, written.port or target.port)
+    place = target.places.get(host, Place())
+    written = ssh_names.parse(place.address or host)
+    user, port = written.user or place.user or target.user, written.port or place.port or target.port
+    name = ssh_names.Name(written.host, user, port)
+    own_key = existing(f"{host}: identity file of the inventory", place.identity_file)
+    target = replace(target, identity_file=own_key or target.identity_file)
     config = existing("target.ssh_config", target.ssh_config)
     return _walk(name, lambda hop: ssh_config.ask(hop, config), target, (), None)
 

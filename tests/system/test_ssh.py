@@ -440,3 +440,32 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:  # Linux says so when the other side has gone
         return b""
+
+
+def test_groups_of_an_inventory_lead_to_hosts_by_address(launch: Launch, host: FleetHost, tmp_path: Path) -> None:
+    """An inventory gives the way, known hosts and keys come from the SSH configuration."""
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host *\nIdentityFile {launch.fleet.identity}\n"
+        f"UserKnownHostsFile {launch.fleet.known_hosts}\nIdentityAgent none\n"
+    )
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text(
+        f"[gpu]\nfirst ansible_host={host.address} ansible_user=root\n"
+        "second ansible_host=192.0.2.1\n[all:vars]\nrack=a\n"
+    )
+    words = [word for word in launch.aim(("h1",)) if not word.startswith(("target.ssh_config=", "target.hosts="))]
+    words += [f"target.ssh_config={config}", f"target.inventory={inventory}", "target.hosts=[gpu]"]
+    tries = {"first": 3, "!second,rack=a": 3, "tpu*": 2}
+    for limit, code in tries.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "launcher", "plan", *REFERENCE, *words, "--limit", limit],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "second" not in done.stdout
+        assert ("first\n" in done.stdout) is (code == 3)
