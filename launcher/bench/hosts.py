@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from launcher.bench.measure import LockedError
-from launcher.bench.served import Life
+from launcher.bench.served import Life, Production
 from launcher.errors import HostError
 from launcher.host.requests import Limits, ask_request, point_order, session_request
 
@@ -65,6 +65,21 @@ class OnHost:
     def load(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """See `Servers.load`."""
         return self._ask({**request, "do": "load"})
+
+    def back(self) -> Production | None:
+        """Let the host put back what was there, and hold it on, to measure that; None where no point replaced it.
+
+        Raises:
+            HostError: the session is over, or the host cannot be asked.
+        """
+        answer = self._ask({"do": "back"})
+        if answer["outcome"] == "untouched":
+            return None
+        if answer["outcome"] != "serving":
+            return Production(Life(serving=False, message=answer["message"], evidence=tuple(answer["evidence"])))
+        life = Life(serving=True, seconds=answer["seconds"], proof=answer["proof"], lines=tuple(answer["lines"]))
+        told = answer["manifest"]
+        return Production(life, told["digest"], told["env"], tuple(told["argv"]), told["host"], told["port"])
 
     def stop(self) -> None:
         """Leave it to the next start, which stops first, or to the end: each order is a connection."""

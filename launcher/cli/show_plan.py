@@ -150,6 +150,7 @@ def _order(points: Points, sweep: Sweep) -> list[str]:
     if points.candidates[0].deployment.target.kind in ("local", "ssh"):
         serve = "serve" if "," in sweep.target else "serves"
         told.append(f"  {sweep.target} {serve} nobody else for that time; afterwards what is there now is put back")
+        told += ["  closing: what is put back is measured once more, if it is served now"] if settings.closing else []
     return told
 
 

@@ -163,7 +163,7 @@ def _run(line: CommandLine, points: Points, sweep: Sweep) -> int:
 
 
 def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> int:
-    from launcher.sweep import current, journal, report, session, shared
+    from launcher.sweep import closing, current, journal, report, session, shared
     from launcher.sweep.statistics import judge
 
     watcher, why, ended = show_sweep.Progress(line), "", shared.Ended("")
@@ -175,8 +175,9 @@ def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> 
             ended = sharing.run(points, sweep, folder, watcher, watcher.tell)
             why = ended.why
         else:
-            with measuring.measuring(points, sweep, folder, watcher.tell) as measure:
-                sweep, why = session.run(sweep, folder, measure, watcher, step=searching.step(sweep))
+            with measuring.measuring(points, sweep, folder, watcher.tell) as host:
+                sweep, why = session.run(sweep, folder, host.measure, watcher, step=searching.step(sweep))
+                closing.take(sweep, folder, host.closing, watcher, show_sweep.note)
     except KeyboardInterrupt:
         why = "interrupted"
         kept = "what was measured is kept" if watcher.last else "nothing was measured yet"

@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLAN, JOURNAL = "sweep.json", "journal.jsonl"
-#: Of a sweep that several hosts share it is 2, of a search 3: who does not know of hosts would compare points across
-#: them, who does not know of searches would measure every point.
-VERSION = 3
+#: Kind of a trial that is no start of a point: production, measured when it was back.
+CLOSING = "closing"
+#: Of a sweep that several hosts share it is 2, of a search 3, with a closing measurement 4: who does not know of hosts
+#: would compare points across them, who does not know of searches would measure every point, and who does not know of
+#: closing measurements would count them as starts of the baseline.
+VERSION = 4
 
 
 def _silent(_: str) -> None:
@@ -130,12 +133,14 @@ def load(folder: Path, tell: Callable[[str], None] = _silent) -> Sweep:
     elif tail:
         tell(_torn(path, tail, "is passed over"))
     digests = {point.digest for point in (*sweep.points, *sweep.gone)}
-    trials: dict[tuple[str, int], Trial] = {}
+    trials: dict[tuple[str, str, int], Trial] = {}
     for number, line in enumerate(lines, 1):
         trial = _trial(f"{path}:{number}", line, digests)
-        if trials.setdefault((trial.host, trial.order), trial) is not trial:
+        if trials.setdefault((trial.host, trial.kind, trial.order), trial) is not trial:
             tell(f"{path}:{number}: start {trial.order} is there already; this line is passed over")
-    return counted(replace(sweep, trials=tuple(trials.values())))
+    starts = tuple(trial for trial in trials.values() if not trial.kind)
+    closing = tuple(trial for trial in trials.values() if trial.kind == CLOSING)
+    return counted(replace(sweep, trials=starts, closing=closing))
 
 
 def is_empty(folder: Path) -> bool:
@@ -160,7 +165,8 @@ def latest(out: Path) -> Path | None:
 
 
 def _text(sweep: Sweep) -> str:
-    plan = {"version": 3 if sweep.search else 2 if sweep.homes else 1, **to_plain(replace(sweep, trials=(), past=()))}
+    version = 4 if sweep.settings.closing or sweep.closing else 3 if sweep.search else 2 if sweep.homes else 1
+    plan = {"version": version, **to_plain(replace(sweep, trials=(), past=(), closing=()))}
     del plan["trials"], plan["past"]
     return json.dumps(plan, indent=1) + "\n"
 
@@ -190,7 +196,7 @@ def _trial(place: str, line: bytes, digests: set[str]) -> Trial:
         trial: Trial = from_plain(Trial, _json(line, place))
     except UnfitError as error:
         raise LaunchError(f"{place}: {error}") from error
-    if trial.point not in digests:
+    if trial.point not in digests and trial.kind != CLOSING:
         raise LaunchError(f"{place}: point is {trial.point!r}, which {PLAN} does not have")
     return trial
 

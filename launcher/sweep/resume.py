@@ -97,6 +97,7 @@ def merge(old: Sweep, new: Sweep, now: float) -> Sweep:
             facts={**new.facts, "resumed": [*before, iso(now)]},
             trials=old.trials,
             past=old.past,
+            closing=old.closing,
             gone=gone,
             since=now,
             forgiven=old.forgiven,
@@ -204,7 +205,11 @@ def _points(what: str, points: Sequence[Point]) -> list[str]:
 
 def _settings(old: Settings, new: Settings) -> list[str]:
     pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in dataclasses.fields(new)]
-    return [f"sweep.{name} was {was:g} and is {now:g}" for name, was, now in pairs if was != now]
+    return [f"sweep.{name} was {_told_as(was)} and is {_told_as(now)}" for name, was, now in pairs if was != now]
+
+
+def _told_as(value: float) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
 def _search(was: int, now: int) -> list[str]:

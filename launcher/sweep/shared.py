@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from launcher.errors import HostError, LaunchError
 from launcher.fleet.rollout import worst
 
-from . import current, session, shares
+from . import closing, current, session, shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,12 +39,15 @@ class Host:
         measure: measures a start on it.
         close: puts back what was there, and tells of it; more calls than one do nothing more, and return when it is
             done.
+        closing: puts it back and measures it, by the number of that measurement (`launcher.sweep.closing`); None where
+            nothing serves.
     """
 
     name: str
     open: Callable[[], None]
     measure: Measure
     close: Callable[[], None]
+    closing: Callable[[int], Trial | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -206,6 +209,13 @@ class _Book:
             if not self.stopped:
                 self._watcher.ended(self._sweep, trial)
 
+    def closed(self, trial: Trial) -> None:
+        """Take what production gave, and tell of it."""
+        with self._lock:
+            self._sweep = dataclasses.replace(self._sweep, closing=(*self._sweep.closing, trial))
+            if not self.stopped:
+                self._watcher.closed(self._sweep, trial)
+
 
 class _Loop:
     """The loop of one host: what it measures, and the watcher that brings its trials into the book."""
@@ -229,7 +239,9 @@ class _Loop:
         """Measure the part of this host to its end, and put the host back."""
         part = shares.part(self._sweep, self.host.name)
         try:
-            _, self.why = session.run(part, self._folder, self, self, self._clock, self._sweep)
+            part, self.why = session.run(part, self._folder, self, self, self._clock, self._sweep)
+            if not self._book.stopped:
+                closing.take(part, self._folder, self.host.closing, self, self._tell, self.host.name)
         except _Stopped:
             pass
         except LaunchError as error:
@@ -255,3 +267,7 @@ class _Loop:
     def ended(self, _: Sweep, trial: Trial) -> None:
         """See `launcher.sweep.session.Watcher`."""
         self._book.ended(trial)
+
+    def closed(self, _: Sweep, trial: Trial) -> None:
+        """See `launcher.sweep.closing`."""
+        self._book.closed(trial)
