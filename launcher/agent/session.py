@@ -14,8 +14,21 @@ import re
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
-from . import change, files, generations, lease, load, marker, nccl_block, origin, record, serving, systemd, transaction
-from . import production as produced
+from . import (
+    change,
+    files,
+    generations,
+    lease,
+    load,
+    marker,
+    nccl_block,
+    origin,
+    record,
+    restored,
+    serving,
+    systemd,
+    transaction,
+)
 from .bench import nobody_listens
 from .check import check
 from .comm_process import Abandoned
@@ -283,7 +296,7 @@ class _Session:
             return {"outcome": "untouched", "message": "", "evidence": []}
         self.over = self.over or self._back()
         try:
-            self.manifest, proof = produced.proven(self.request["unit"], self.over)
+            self.manifest, proof = restored.proven(self.request["unit"], self.over)
         except FAILURES as error:
             return {"outcome": "failed", "message": str(error), "evidence": list(getattr(error, "lines", []))}
         return {

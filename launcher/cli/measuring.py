@@ -103,8 +103,8 @@ def _serving(points: Points, sweep: Sweep, folder: Path, emit: Tell) -> Iterator
 
     way = transports(deployment.target)[0]
     host = server(points, sweep, folder, way, secret_values.read(deployment), emit)
-    host.open()
     try:
+        host.open()
         yield host
     finally:
         host.close()
@@ -139,13 +139,15 @@ def _put_back(name: str, close: Callable[[], str], silence: int) -> None:
     """End a session and tell what serves now; a host that cannot be told ends it by itself."""
     try:
         print(f"launch: {name}: serves {close()}", file=sys.stderr)
-    except HostError as error:
-        print(f"launch: {error}", file=sys.stderr)
+    except (HostError, KeyboardInterrupt) as error:
+        print(f"launch: {str(error) or f'{name}: interrupted again, so nobody waits for it'}", file=sys.stderr)
         print(
             f"launch: {name}: a session that hears nothing for {silence} s puts back what was served before, by"
             " itself: launch status",
             file=sys.stderr,
         )
+        if isinstance(error, KeyboardInterrupt):
+            raise
 
 
 def _seconds(deployment: Deployment, sweep: Sweep, wanted: dict[str, Load]) -> int:

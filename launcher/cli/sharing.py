@@ -30,7 +30,12 @@ def hosts(points: Points) -> tuple[str, ...]:
     """
     deployment = points.candidates[0].deployment
     target = deployment.target
-    if target.kind != "ssh" or len(target.hosts) < 2:
+    if target.kind != "ssh":
+        return ()
+    from launcher.host.ssh_route import check_hosts
+
+    check_hosts(target)
+    if len(target.hosts) < 2:
         return ()
     if len(points.candidates) < 2:
         raise ConfigError("several hosts share points, and here is one configuration: name one host in target.hosts")

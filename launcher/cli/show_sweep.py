@@ -38,7 +38,9 @@ def only_plan(line: CommandLine, points: Points, missing: str, sweep: Sweep | No
     if missing:
         print(f"\nNothing was measured. Missing is {missing}. Next:")
         words = [] if sweep else ["bench=allreduce"]
-        words += [] if points.candidates[0].deployment.target.kind != "render" else ["target=process"]
+        if points.candidates[0].deployment.target.kind == "render":
+            given = tuple(word for word in line.overrides if word.lstrip("+") != "target=render")
+            line, words = dataclasses.replace(line, overrides=given), [*words, "target=process"]
         print(f"  {command(line, *words)}")
     return 0
 
@@ -104,7 +106,7 @@ class Progress:
             return
         start = "\r\x1b[K" if sys.stderr.isatty() else ""
         print(
-            f"{start}{trial.order}/{total} {label}: {_gave(sweep, trial)} ({trial.seconds:.1f} s;"
+            f"{start}{done}/{total} {label}: {_gave(sweep, trial)} ({trial.seconds:.1f} s;"
             f" about {left / 60:.1f} min left)",
             file=sys.stderr,
             flush=True,

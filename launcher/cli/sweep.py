@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 import signal
@@ -23,6 +24,8 @@ from launcher.sweep.points import Points, build
 from launcher.sweep.record import Settings, Sweep
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from launcher.cli.parser import CommandLine
     from launcher.render import Release
     from launcher.schema import Deployment
@@ -187,15 +190,16 @@ def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> 
             show_sweep.note(f"what was measured is kept in {folder}; go on with --resume={folder.name}")
         raise
     finally:
-        sweep = watcher.last or sweep
-        judgement = judge(sweep)
-        told = dataclasses.replace(
-            sweep, facts={**sweep.facts, "ended": why or "stopped by an error", **current.facts(sweep)}
-        )
-        paths = report.write(folder, told, judgement) if sweep.trials else []
-        _remember(sweep, points)
-        if not sweep.trials and not sweep.past and journal.is_empty(folder):  # nothing that anybody could look for
-            shutil.rmtree(folder, ignore_errors=True)
+        with _undisturbed():
+            sweep = watcher.last or sweep
+            judgement = judge(sweep)
+            told = dataclasses.replace(
+                sweep, facts={**sweep.facts, "ended": why or "stopped by an error", **current.facts(sweep)}
+            )
+            paths = report.write(folder, told, judgement) if sweep.trials else []
+            _remember(sweep, points)
+            if not sweep.trials and not sweep.past and journal.is_empty(folder):  # nothing that anybody could look for
+                shutil.rmtree(folder, ignore_errors=True)
     show_sweep.end(line, sweep, judgement, why, paths, ended.dropped)
     if why == "interrupted":
         return 130
@@ -219,6 +223,19 @@ def _remember(sweep: Sweep, points: Points) -> None:
     ]
     if found:
         measured.add(found, Path(points.candidates[0].deployment.sweep.out).expanduser())
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let no further Ctrl-C end this program while it writes down what was measured: that takes a second or two."""
+    before = {
+        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(*_: object) -> None:

@@ -39,12 +39,17 @@ def _silent(_: str) -> None:
     """Tell nobody."""
 
 
+class TakenError(LaunchError):
+    """There is a sweep of that id already."""
+
+
 def create(out: Path, sweep: Sweep) -> Path:
     """Make the folder of a sweep, with its plan and with the trials that it has already, and return it.
 
     Raises:
         ConfigError: its id cannot name a folder.
-        LaunchError: the folder exists, or cannot be made; nothing is left behind then.
+        TakenError: the folder exists.
+        LaunchError: it cannot be made; nothing is left behind then.
     """
     if not sweep.id or sweep.id.startswith(".") or "/" in sweep.id or "\0" in sweep.id:
         raise ConfigError(f"a sweep cannot be kept under the id {sweep.id!r}: it has to be a plain name of a folder")
@@ -54,7 +59,7 @@ def create(out: Path, sweep: Sweep) -> Path:
         try:
             folder.mkdir(mode=0o755)
         except FileExistsError:
-            raise LaunchError(
+            raise TakenError(
                 f"{folder}: it exists already and is not overwritten; start the sweep again for a new id, "
                 "name another folder, or remove this one"
             ) from None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.paths import data_dir
 
 from . import closing, disk, report_plots, report_rates, report_rows, report_speculation, report_view, report_words
-from .figures import figure, unit
+from .figures import counted, figure, unit
 from .tables import ORDER, overall, ranked, summary
 
 if TYPE_CHECKING:
@@ -114,5 +114,11 @@ def _template() -> jinja2.Template:
         autoescape=True,
         finalize=visible,
     )
-    environment.filters |= {"figure": figure, "moment": moment, "lasted": report_words.lasted, "unit": unit}
+    environment.filters |= {
+        "counted": counted,
+        "figure": figure,
+        "moment": moment,
+        "lasted": report_words.lasted,
+        "unit": unit,
+    }
     return environment.get_template("report.html.j2")

@@ -99,6 +99,7 @@ def run(
         together([host.close for host in hosts])
         for thread in threads:
             thread.join(_PATIENCE / len(threads))
+        book.over = True
         raise
     for loop in loops:
         if loop.bug:
@@ -186,7 +187,8 @@ class _Book:
     def __init__(self, sweep: Sweep, watcher: Watcher) -> None:
         self._sweep, self._watcher, self._lock = sweep, watcher, threading.Lock()
         self._order = max((trial.order for trial in (*sweep.trials, *sweep.past)), default=0)
-        self.stopped = False
+        #: Whether no further trial begins, and whether nothing is told any more.
+        self.stopped = self.over = False
 
     def number(self) -> int:
         """Return the order of a trial that begins now."""
@@ -206,14 +208,14 @@ class _Book:
         """Take a trial that is in the journal, and tell of it."""
         with self._lock:
             self._sweep = current.counted(dataclasses.replace(self._sweep, trials=(*self._sweep.trials, trial)))
-            if not self.stopped:
+            if not self.over:
                 self._watcher.ended(self._sweep, trial)
 
     def closed(self, trial: Trial) -> None:
         """Take what production gave, and tell of it."""
         with self._lock:
             self._sweep = dataclasses.replace(self._sweep, closing=(*self._sweep.closing, trial))
-            if not self.stopped:
+            if not self.over:
                 self._watcher.closed(self._sweep, trial)
 
 
