@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from launcher.host.transport import Transport
     from launcher.sweep.points import Points
     from launcher.sweep.record import Sweep
-    from launcher.sweep.session import Watcher
-    from launcher.sweep.shared import Ended, Host
+    from launcher.sweep.shared import Ended, Host, Watcher
 
 
 def hosts(points: Points) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def _links(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> str:
     """Return how each GPU reaches the others and the host, alike ones counted; their order does not matter."""
     rows, numbers = facts.get("topology"), [gpu["index"] for gpu in gpus]
     if not rows or not numbers or max(numbers) >= len(rows):
-        return _unknown(facts, "topology") if numbers else "none"
+        return (_unknown(facts, "topology") or "unknown") if numbers else "none"
     kinds: Counter[str] = Counter()
     for gpu in gpus:
         others = Counter(rows[gpu["index"]][number] for number in numbers if number != gpu["index"])

@@ -82,9 +82,14 @@ def check_hosts(target: Target) -> None:
         for host in written if len(written) > 1 else ():
             last = route(host, target)[-1]
             places.setdefault((last.hostname.lower(), last.port), []).append(host)
-        doubles += [" and ".join(dict.fromkeys(names)) for names in places.values() if len(names) > 1]
+        doubles += [tuple(dict.fromkeys(names)) for names in places.values() if len(names) > 1]
     if doubles:
-        raise ConfigError(*(f"target.hosts names one host more than once: {names}" for names in doubles))
+        raise ConfigError(
+            *(
+                f"target.hosts names {names[0]} more than once{f', as {names[1]}' if len(names) > 1 else ''}"
+                for names in doubles
+            )
+        )
 
 
 def _walk(

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from launcher.errors import LaunchError
 
@@ -18,15 +18,14 @@ from .tables import valid
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-    from typing import Protocol
-
     from .record import Sweep, Verdict, Workload
 
-    class Watcher(Protocol):
-        """Is told what it gave."""
 
-        def closed(self, sweep: Sweep, trial: Trial) -> None:
-            """Tell it; the sweep has it already."""
+class Watcher(Protocol):
+    """Is told what production gave when it was back."""
+
+    def closed(self, sweep: Sweep, trial: Trial) -> None:
+        """Tell it; the sweep has it already."""
 
 
 @dataclass(frozen=True)

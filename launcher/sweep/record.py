@@ -48,6 +48,7 @@ class Point:
         words: what it was composed from, as a command line takes it: overrides, ``-e NAME=VALUE``, ``--allow RULE``.
         env: of its release.
         argv: of its release.
+        values: what choices came to, by axis, where that is spelled otherwise: 16777216 of ``16MiB``.
     """
 
     digest: str
@@ -58,6 +59,7 @@ class Point:
     words: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     argv: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict, metadata=_SPARSE)
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,6 @@ class Watcher(Protocol):
     def ended(self, sweep: Sweep, trial: Trial) -> None:
         """Tell what a trial gave; the sweep has it already."""
 
-    def closed(self, sweep: Sweep, trial: Trial) -> None:
-        """Tell what production gave when it was back; the sweep has it already."""
-
 
 def run(
     sweep: Sweep,

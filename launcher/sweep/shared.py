@@ -11,7 +11,7 @@ import dataclasses
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from launcher.errors import HostError, LaunchError
 from launcher.fleet.rollout import worst
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .record import Point, Sweep, Trial
-    from .session import Measure, Watcher
+    from .session import Measure
 
 #: Seconds in which a loop ends once its host is put back.
 _PATIENCE = 1
+
+
+class Watcher(session.Watcher, closing.Watcher, Protocol):
+    """Is told what goes on on all hosts."""
 
 
 @dataclass(frozen=True)
