@@ -18,6 +18,7 @@ from .tables import valid
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
     from .record import Sweep, Verdict, Workload
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .record import Point, Sweep, Trial
     from .session import Measure
 
-#: Seconds in which a loop ends once its host is put back.
-_PATIENCE = 1
+#: Seconds in which the loops end once their hosts are put back: what they still write is told then.
+_PATIENCE = 5
 
 
 class Watcher(session.Watcher, closing.Watcher, Protocol):
