@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from launcher.bench.steps import steps
 from launcher.cli.tell import confirmed, who
-from launcher.errors import ConfigError, HostError
+from launcher.errors import ConfigError, HostError, LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,18 +125,19 @@ def server(points: Points, sweep: Sweep, folder: Path, way: Transport, secrets: 
     host = OnHost(way, secrets, emit)
     limits = Limits(_seconds(deployment, sweep, wanted), deployment.sweep.silence)
     candidates = {candidate.point.digest: candidate for candidate in points.candidates}
-    serve = Serve(candidates, host, wanted, _keeper(folder / "raw"), emit)
+    serve, lost = Serve(candidates, host, wanted, _keeper(folder / "raw"), emit), list[LaunchError]()
     return Host(
         way.host,
         lambda: host.open(baseline, intent(deployment, baseline.words, who()), limits),
         serve,
-        once(lambda: _put_back(host.name, host.close, limits.silence)),
+        once(lambda: _put_back(host.name, host.close, limits.silence, lost)),
         Closing(baseline, host, serve),
+        lost,
     )
 
 
-def _put_back(name: str, close: Callable[[], str], silence: int) -> None:
-    """End a session and tell what serves now; a host that cannot be told ends it by itself."""
+def _put_back(name: str, close: Callable[[], str], silence: int, lost: list[LaunchError]) -> None:
+    """End a session and tell what serves now; a host that cannot be told ends it by itself, and is ``lost``."""
     try:
         print(f"launch: {name}: serves {close()}", file=sys.stderr)
     except (HostError, KeyboardInterrupt) as error:
@@ -148,6 +149,7 @@ def _put_back(name: str, close: Callable[[], str], silence: int) -> None:
         )
         if isinstance(error, KeyboardInterrupt):
             raise
+        lost.append(error)
 
 
 def _seconds(deployment: Deployment, sweep: Sweep, wanted: dict[str, Load]) -> int:
@@ -162,7 +164,10 @@ def _seconds(deployment: Deployment, sweep: Sweep, wanted: dict[str, Load]) -> i
 
 def _keeper(folder: Path) -> Callable[[str, str], None]:
     def keep(name: str, text: str) -> None:
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        from launcher.sweep import disk
+
+        with disk.told(folder / name, "a raw result is not kept"):
+            folder.mkdir(exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
 
     return keep

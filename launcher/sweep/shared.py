@@ -45,6 +45,7 @@ class Host:
             done.
         closing: puts it back and measures it, by the number of that measurement (`launcher.sweep.closing`); None where
             nothing serves.
+        lost: why what was there is not known to be back, once it is closed; empty when it is.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Host:
     measure: Measure
     close: Callable[[], None]
     closing: Callable[[int], Trial | None] | None = None
+    lost: list[LaunchError] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,12 @@ class Ended:
     Attributes:
         why: it ended, for people.
         dropped: hosts that failed, with the error.
+        lost: why what was there before is not known to be back, of every host of which that is so.
     """
 
     why: str
     dropped: Mapping[str, LaunchError] = field(default_factory=dict)
+    lost: Sequence[LaunchError] = ()
 
 
 def run(
@@ -111,6 +115,7 @@ def run(
     return Ended(
         shares.told({loop.host.name: loop.why for loop in loops}),
         {loop.host.name: loop.error for loop in loops if loop.error},
+        [error for loop in loops for error in loop.host.lost],
     )
 
 

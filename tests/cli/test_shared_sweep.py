@@ -367,3 +367,17 @@ def test_the_progress_of_a_resumed_sweep_counts_what_counts(
     assert told
     assert [(n, of) for n, of in told if int(n) > int(of)] == []
     assert told[-1][0] == told[-1][1]
+
+
+def test_a_report_that_cannot_be_written_hides_nothing(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any) -> list[Path]:
+        raise LaunchError("report.html: No space left on device; it is not written")
+
+    monkeypatch.setattr(report, "write", full)
+    play(Played("h1"), Played("h2"))
+    record, err = ran(capsys, POINTS, *TINY, *BOTH, code=1)
+    assert overall(record) == WORDS
+    assert "launch: report.html: No space left on device; it is not written\n" in err
+    assert "report:" not in err
