@@ -156,6 +156,7 @@ class _Session:
         self.manifest: Dict[str, Any] = {}
         self.armed = False
         self.why = ""
+        self.number = 0
         #: What came of putting back what was there, once that was tried.
         self.over: Optional[Dict[str, Any]] = None
 
@@ -168,18 +169,19 @@ class _Session:
             return {"outcome": "refused", "message": "the host is not ready", "evidence": lacking}
         self.before = marker.capture(request)
         _put(f"{self.place}/answer.0", {"outcome": "open", "message": "", "evidence": []})
-        last = 0
-        for last, order in self._orders():
+        for number, order in self._orders():
+            self.number = number
             if order["do"] == "end":
                 break
             try:
-                _put(f"{self.place}/answer.{last}", self._do(order))
+                _put(f"{self.place}/answer.{self.number}", self._do(order))
             except Abandoned:
-                self._end("nobody waits for the answer any more")
-                break
+                if not self._wants_the_end():
+                    self._end("nobody waits for the answer any more")
+                    break
         answer = {**(self.over or self._back()), "message": self.why}
-        if last:
-            _put(f"{self.place}/answer.{last}", answer)
+        if self.number:
+            _put(f"{self.place}/answer.{self.number}", answer)
         return answer
 
     def _orders(self) -> "Iterator[tuple[int, Order]]":
@@ -268,10 +270,16 @@ class _Session:
 
     def _gone(self) -> bool:
         """Return whether nobody has waited for the answer for a while; whoever asks says so all the time."""
+        if self._wants_the_end():
+            return True
         try:
             return time.time() - os.stat(f"{self.place}/{_HEARD}").st_mtime > float(self.request["silence"])
         except OSError:
             return False
+
+    def _wants_the_end(self) -> bool:
+        """Return whether the client has given a further order before this one was answered: it has been interrupted."""
+        return os.path.exists(f"{self.place}/order.{self.number + 1}")
 
     def _lines(self, since: float) -> List[str]:
         """Return what NCCL and the server said since a moment: all of NCCL's lines, and the last of all."""
