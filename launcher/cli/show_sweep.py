@@ -40,7 +40,9 @@ def only_plan(line: CommandLine, points: Points, missing: str, sweep: Sweep | No
         words = [] if sweep else ["bench=allreduce"]
         if points.candidates[0].deployment.target.kind == "render":
             given = tuple(word for word in line.overrides if word.lstrip("+") != "target=render")
-            line, words = dataclasses.replace(line, overrides=given), [*words, "target=process"]
+            hosts = ["target=ssh", "target.hosts=[HOST]"]  # a closing measurement needs what serves there
+            words += hosts if points.candidates[0].deployment.sweep.closing else ["target=process"]
+            line = dataclasses.replace(line, overrides=given)
         print(f"  {command(line, *words)}")
     return 0
 

@@ -460,3 +460,12 @@ def test_the_next_command_names_one_target(capsys: pytest.CaptureFixture[str]) -
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.count("target=") == 1
     assert line.endswith(" target=process")
+    assert main(["-m", ALGORITHMS, "model=tiny", "bench=serve", "target=render", "sweep.closing=true"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(" target=ssh 'target.hosts=[HOST]'")
+
+
+def test_the_plan_of_one_configuration_is_no_plural(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", "bench.loads.decode-1.input_tokens=64,128", "model=tiny", "bench=serve"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("sweep of 1 point\n")
+    assert "  1 start of the server at least" in out
