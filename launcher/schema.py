@@ -236,6 +236,8 @@ class Sweeping:
     out: str = "results"
     # A host that hears nothing of its sweep for so long puts back what was served before; in seconds.
     silence: int = 120
+    # When production is back on a host, measure it once more, and tell whether it serves as the baseline did.
+    closing: bool = False
 
 
 @dataclass(frozen=True)

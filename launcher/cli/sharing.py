@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from launcher.host.transport import Transport
     from launcher.sweep.points import Points
     from launcher.sweep.record import Sweep
-    from launcher.sweep.session import Watcher
-    from launcher.sweep.shared import Ended, Host
+    from launcher.sweep.shared import Ended, Host, Watcher
 
 
 def hosts(points: Points) -> tuple[str, ...]:
@@ -30,7 +29,12 @@ def hosts(points: Points) -> tuple[str, ...]:
     """
     deployment = points.candidates[0].deployment
     target = deployment.target
-    if target.kind != "ssh" or len(target.hosts) < 2:
+    if target.kind != "ssh":
+        return ()
+    from launcher.host.ssh_route import check_hosts
+
+    check_hosts(target)
+    if len(target.hosts) < 2:
         return ()
     if len(points.candidates) < 2:
         raise ConfigError("several hosts share points, and here is one configuration: name one host in target.hosts")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.cli.tell import paint
+from launcher.sweep.figures import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +53,10 @@ def lines(points: Points, sweep: Sweep | None) -> list[str]:
     """Return the text of a plan."""
     if sweep and not points.axes and not points.client_axes:
         return _work(sweep)
-    told = [paint(f"sweep of {len(points.candidates)} points", "bold"), *_points([c.point for c in points.candidates])]
+    told = [
+        paint(f"sweep of {counted(len(points.candidates), 'point')}", "bold"),
+        *_points([c.point for c in points.candidates]),
+    ]
     if len(points.candidates) > _MOST:
         told += _axes("axes", points.axes)
     told += [*_axes("loads", points.client_axes), *_notes([c.point for c in points.candidates])]
@@ -93,11 +97,11 @@ def _notes(points: Sequence[Point]) -> list[str]:
     for texts in alike.values():
         shown = list(texts.items()) if len(texts) <= _ALIKE else list(texts.items())[:1]
         for note, labels in shown:
-            where = labels[0] if len(labels) == 1 else f"{len(labels)} points"
+            where = labels[0] if len(labels) == 1 else counted(len(labels), "point")
             told.append(f"  {paint('!', '!')} {where}: {note}")
         if len(texts) > len(shown):
             others = len({label for labels in texts.values() for label in labels} - set(shown[0][1]))
-            told.append(f"    and alike of {others} more points")
+            told.append(f"    and alike of {others} more point{'s'[: others != 1]}")
     return told
 
 
@@ -145,11 +149,12 @@ def _order(points: Points, sweep: Sweep) -> list[str]:
     least = "at most where nothing is undecided" if sweep.search else "at least"
     limit = f"; ended after {settings.minutes:g} min" if settings.minutes else ""
     if points.candidates[0].deployment.bench.kind != "serve":
-        return [*told, f"  {cost['starts']} fresh starts {least}: {time}{limit}; no server is touched"]
-    told.append(f"  {cost['starts']} starts of the server {least}, each with all loads: {time}{limit}")
+        return [*told, f"  {counted(cost['starts'], 'fresh start')} {least}: {time}{limit}; no server is touched"]
+    told.append(f"  {counted(cost['starts'], 'start')} of the server {least}, each with all loads: {time}{limit}")
     if points.candidates[0].deployment.target.kind in ("local", "ssh"):
         serve = "serve" if "," in sweep.target else "serves"
         told.append(f"  {sweep.target} {serve} nobody else for that time; afterwards what is there now is put back")
+        told += ["  closing: what is put back is measured once more, if it is served now"] if settings.closing else []
     return told
 
 

@@ -70,6 +70,33 @@ def route(host: str, target: Target) -> tuple[Endpoint, ...]:
     return _walk(name, lambda hop: ssh_config.ask(hop, config), target, (), None)
 
 
+def check_hosts(target: Target) -> None:
+    """Refuse names in ``target.hosts`` that are none, and a host that is named twice, also in two spellings.
+
+    Two spellings of one name are one host where both lead to the same port of the same machine.
+
+    Raises:
+        ConfigError: says which.
+    """
+    alike: dict[str, list[str]] = {}
+    for host in target.hosts:
+        alike.setdefault(ssh_names.parse(host).host.lower(), []).append(host)
+    doubles = []
+    for written in alike.values():
+        places: dict[tuple[str, int], list[str]] = {}
+        for host in written if len(written) > 1 else ():
+            last = route(host, target)[-1]
+            places.setdefault((last.hostname.lower(), last.port), []).append(host)
+        doubles += [tuple(dict.fromkeys(names)) for names in places.values() if len(names) > 1]
+    if doubles:
+        raise ConfigError(
+            *(
+                f"target.hosts names {names[0]} more than once{f', as {names[1]}' if len(names) > 1 else ''}"
+                for names in doubles
+            )
+        )
+
+
 def _walk(
     name: Name, ask: Callable[[Name], Options], target: Target, after: tuple[Name, ...], jumps: str | None
 ) -> tuple[Endpoint, ...]:

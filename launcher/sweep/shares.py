@@ -115,6 +115,7 @@ def part(sweep: Sweep, host: str) -> Sweep:
         points=(sweep.baseline, *own),
         trials=tuple(trial for trial in sweep.trials if trial.host == host),
         past=tuple(trial for trial in sweep.past if trial.host == host),
+        closing=tuple(trial for trial in sweep.closing if trial.host == host),
         hosts=(),
         homes={},
     )
