@@ -54,7 +54,7 @@ def workloads(points: Points) -> tuple[Workload, ...]:
 def agreed(line: CommandLine, points: Points, sweep: Sweep) -> bool:
     """Ask for the down time where a server makes room for the points; without a terminal ``--yes`` is the answer."""
     deployment = points.candidates[0].deployment
-    if deployment.bench.kind != "serve" or deployment.target.kind == "process" or line.yes:
+    if deployment.bench.kind != "serve" or deployment.target.kind in ("process", "slurm") or line.yes:
         return True
     unit = f"launch-{deployment.name}.service"
     print(f"{sweep.target}: {unit}, if it runs there, makes room for the points, and comes back at the end.")
@@ -69,6 +69,12 @@ def measuring(points: Points, sweep: Sweep, folder: Path, emit: Callable[[str], 
         LaunchError: nothing can be measured there.
     """
     deployment = points.candidates[0].deployment
+    if deployment.target.kind == "process":
+        from launcher.bench import alone
+
+        with alone.measuring(points, folder, emit) as measure:
+            yield measure
+        return
     if deployment.bench.kind == "serve":
         with _serving(points, sweep, folder, emit) as measure:
             yield measure
@@ -84,20 +90,10 @@ def measuring(points: Points, sweep: Sweep, folder: Path, emit: Callable[[str], 
 
 @contextlib.contextmanager
 def _serving(points: Points, sweep: Sweep, folder: Path, emit: Tell) -> Iterator[Measure]:
-    from launcher.bench import loads
-    from launcher.bench.serve import Serve
-
-    deployment = points.candidates[0].deployment
-    if deployment.target.kind == "process":
-        from launcher.bench.child import Child
-
-        candidates = {candidate.point.digest: candidate for candidate in points.candidates}
-        with Child(folder / "logs", emit) as child:
-            yield Serve(candidates, child, loads.loads(deployment), _keeper(folder / "raw"), emit)
-        return
     from launcher.fleet.rollout import transports
     from launcher.host import secret_values
 
+    deployment = points.candidates[0].deployment
     way = transports(deployment.target)[0]
     host = server(points, sweep, folder, way, secret_values.read(deployment), emit)
     host.open()
@@ -109,7 +105,7 @@ def _serving(points: Points, sweep: Sweep, folder: Path, emit: Tell) -> Iterator
 
 def server(points: Points, sweep: Sweep, folder: Path, way: Transport, secrets: SecretValues, emit: Tell) -> Host:
     """Return a host that serves the points of a sweep."""
-    from launcher.bench import loads
+    from launcher.bench import alone, loads
     from launcher.bench.hosts import OnHost
     from launcher.bench.serve import Serve
     from launcher.host.requests import Limits
@@ -124,7 +120,7 @@ def server(points: Points, sweep: Sweep, folder: Path, way: Transport, secrets: 
     return Host(
         way.host,
         lambda: host.open(baseline, intent(deployment, baseline.words, who()), limits),
-        Serve(candidates, host, wanted, _keeper(folder / "raw"), emit),
+        Serve(candidates, host, wanted, alone.keeper(folder / "raw"), emit),
         once(lambda: _put_back(host.name, host.close, limits.silence)),
     )
 
@@ -150,11 +146,3 @@ def _seconds(deployment: Deployment, sweep: Sweep, wanted: dict[str, Load]) -> i
         return int(settings.minutes * 60) + each + _SLACK
     starts = len(sweep.points) * settings.max_repeats * 2
     return min(_LONGEST, starts * each + _SLACK)
-
-
-def _keeper(folder: Path) -> Callable[[str, str], None]:
-    def keep(name: str, text: str) -> None:
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-
-    return keep

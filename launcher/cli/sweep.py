@@ -23,6 +23,8 @@ from launcher.sweep.points import Points, build
 from launcher.sweep.record import Settings, Sweep
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from launcher.cli.parser import CommandLine
     from launcher.render import Release
     from launcher.schema import Deployment
@@ -113,7 +115,7 @@ def _sweep(line: CommandLine, points: Points, workloads: tuple[Workload, ...]) -
         name=deployment.name,
         id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{deployment.name}-{deployment.bench.kind}",
         command=show_sweep.command(line),
-        target=", ".join(dict.fromkeys(homes.values())) or _target(deployment),
+        target=_target(deployment, homes),
         axes=points.axes,
         workloads=workloads,
         points=tuple(candidate.point for candidate in points.candidates),
@@ -126,7 +128,11 @@ def _sweep(line: CommandLine, points: Points, workloads: tuple[Workload, ...]) -
     )
 
 
-def _target(deployment: Deployment) -> str:
+def _target(deployment: Deployment, homes: Mapping[str, str]) -> str:
+    if deployment.target.kind == "slurm":
+        return shares.SLURM
+    if homes:
+        return ", ".join(dict.fromkeys(homes.values()))
     if deployment.target.kind in ("process", "local"):
         return "this machine"
     return ", ".join(deployment.target.hosts)
