@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from launcher.cli.show_sweep import note
@@ -41,8 +42,6 @@ def names(points: Points) -> tuple[str, ...]:
     problems = [*sbatch.gpus_named(deployment), *sbatch.malformed(slurm, _OWN)]
     if slurm.nodes > 1 or str(deployment.engine.args.get("nnodes") or "1") != "1":
         problems.append("a point is measured on one node: leave slurm.nodes and engine.args.nnodes at 1")
-    if slurm.jobs < 0:
-        problems.append(f"slurm.jobs={slurm.jobs} must be 1 or more; 0: one for each point")
     if not many:
         problems.append(
             "target=slurm shares points among jobs, and here is one configuration: launch bench … target=process in a"
@@ -78,4 +77,10 @@ def run(points: Points, sweep: Sweep, folder: Path, watcher: Watcher) -> Ended:
     from launcher.slurm.run import Run
 
     cluster = Cluster(points.candidates[0].deployment, sweep.id)
-    return Run(points, sweep, folder, cluster, watcher, note).run()
+    return Run(points, sweep, folder, cluster, watcher, _tell).run()
+
+
+def _tell(text: str) -> None:
+    """Tell of the jobs, in a line of its own where a terminal shows which point is started."""
+    print("\r\x1b[K" if sys.stderr.isatty() else "", end="", file=sys.stderr)
+    note(text)

@@ -42,6 +42,7 @@ def record(points: Points, missing: str, sweep: Sweep | None) -> dict[str, Any]:
         "workloads": [dataclasses.asdict(w) for w in sweep.workloads] if sweep else [],
         **cost,
         **({"hosts": _hosts(sweep)} if sweep and sweep.homes else {}),
+        **_asks(points, sweep),
         **({"search": {"most": sweep.search, "late": dict(sweep.late)}} if sweep and sweep.search else {}),
         "missing": missing,
         "exit_code": 0,
@@ -193,6 +194,14 @@ def _jobs(points: Points, sweep: Sweep) -> list[str]:
         f"  {len(starts)} jobs of Slurm, each on one node with a baseline of its own: {each} starts in a job",
         f"  each asks for: {jobs.asked(points.candidates[0].deployment)}; waiting in the queue is not counted below",
     ]
+
+
+def _asks(points: Points, sweep: Sweep | None) -> dict[str, str]:
+    from launcher.cli import jobs
+    from launcher.sweep import shares
+
+    slurm = sweep is not None and sweep.target == shares.SLURM
+    return {"each_job": jobs.asked(points.candidates[0].deployment)} if slurm else {}
 
 
 def _hosts(sweep: Sweep) -> dict[str, dict[str, Any]]:

@@ -46,6 +46,9 @@ def work(points: Points, folder: Path, until: float) -> None:
             ended = spool.Ended(why)
     except LaunchError as error:
         ended = spool.Ended("", str(error))
+    except KeyboardInterrupt:
+        _say("ended by SIGTERM")
+        raise SystemExit(1) from None
     _say(ended.why or ended.error)
     spool.end(folder, ended)
 
@@ -80,7 +83,7 @@ class _Here:
 
 def placed(trial: Trial, name: str, id_: str, node: str) -> Trial:
     """Return a trial with where it ran: the job of the sweep, Slurm's id of it, and the node."""
-    versions = {**trial.facts.get("versions", {}), "node": node}
+    versions = {**trial.facts.get("versions", {}), **({"node": node} if node else {})}
     return dataclasses.replace(trial, host=name, facts={**trial.facts, "versions": versions, "slurm job": id_})
 
 

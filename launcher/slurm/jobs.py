@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from launcher.slurm.states import State
 
 
+#: Of a trial: job, point, begin.
+Key = tuple[str, str, float]
+
+
 class JobError(LaunchError):
     """A job ended without having measured all of its points."""
 
@@ -48,8 +52,8 @@ class Job:
     #: Since when it has ended in Slurm's eyes without a word of its own.
     silent: float = 0.0
     begun: spool.Begun | None = None
-    #: Trials that are in the journal of the sweep already, by point and begin.
-    known: set[tuple[str, float]] = field(default_factory=set)
+    #: Trials that are in the journal of the sweep already.
+    known: set[Key] = field(default_factory=set)
 
     def told(self) -> str:
         """Return it with id and node, for people."""

@@ -33,7 +33,7 @@ def trial(sweep: Sweep, name: str, folder: Path, id_: str, state: State) -> Tria
     """
     begun = spool.begun(folder) or _next(sweep, name)
     log = spool.log(folder, id_)
-    message, lines = f"Slurm job {id_}: {state}; {states.advice(state.word)}", []
+    message, lines = f"{state}; {states.advice(state.word)}", []
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -45,7 +45,7 @@ def trial(sweep: Sweep, name: str, folder: Path, id_: str, state: State) -> Tria
         begun.at,
         round(max(0.0, time.time() - begun.at), 2),
         failure=f"Slurm: {state.word}",
-        message=message,
+        message=f"Slurm job {id_}{f' on {state.node}' if state.node else ''}: {message}",
         evidence=(f"log: {log}", *lines[-_EVIDENCE:]),
         facts={"log": str(log)},
     )

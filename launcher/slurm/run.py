@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from launcher.slurm.jobs import Cluster
+    from launcher.slurm.jobs import Cluster, Key
     from launcher.sweep.points import Points
     from launcher.sweep.record import Sweep, Trial
     from launcher.sweep.session import Watcher
@@ -54,7 +54,7 @@ class Run:
             watcher: told of starts and trials.
             tell: told of the jobs, a line each.
         """
-        self._points, self._sweep, self._folder = points, sweep, folder
+        self._points, self._sweep, self._folder = points, sweep, folder.absolute()
         self._cluster, self._watcher, self._tell = cluster, watcher, tell
         minutes = sweep.settings.minutes
         self._until = time.time() + minutes * 60 if minutes else 0.0
@@ -100,27 +100,17 @@ class Run:
             self._collect(job)
             if job.state.ended or job.state.name != self._cluster.name(name):
                 continue
-            if spool.ended(path) or not self._fits(job):
+            if not (name in shares.hosts_of(self._sweep) and spool.fits(path, shares.part(self._sweep, name))):
                 self._cluster.cancel([job.id])
                 self._tell(f"{job.name}: {job.told()} of an earlier run is cancelled: it has another plan")
                 continue
             self._tell(f"{job.name}: {job.told()} of an earlier run goes on")
             self._jobs.append(job)
 
-    def _fits(self, job: Job) -> bool:
-        """Return whether a job does what would be asked of it now."""
-        if job.name not in shares.hosts_of(self._sweep):
-            return False
-        was, now = journal.load(job.folder), shares.part(self._sweep, job.name)
-        points, others = ({point.digest for point in one.points} for one in (was, now))
-        return points == others and (was.settings, was.workloads) == (now.settings, now.workloads)
-
     def _submit(self, job: Job, exclude: str = "") -> None:
         job.known = self._known()
         self._jobs.append(job)
-        job.id = self._cluster.submit(
-            job.name, job.folder, exclude, in_job.work, self._points, job.folder.absolute(), self._until
-        )
+        job.id = self._cluster.submit(job.name, job.folder, exclude, in_job.work, self._points, job.folder, self._until)
         job.state = states.State("PENDING")
 
     # --- look
@@ -166,8 +156,8 @@ class Run:
         """Bring the new trials of a job into the journal."""
         digests = {point.digest for point in (*self._sweep.points, *self._sweep.gone)}
         for trial in spool.trials(job.folder):
-            if (trial.point, trial.at) not in job.known and trial.point in digests:
-                job.known.add((trial.point, trial.at))
+            if _key(trial) not in job.known and trial.point in digests:
+                job.known.add(_key(trial))
                 self._add(trial)
         begun = spool.begun(job.folder)
         if begun and begun != job.begun:
@@ -177,17 +167,19 @@ class Run:
                     label = shares.on(point.label, job.name)
                     self._watcher.begins(self._sweep, dataclasses.replace(point, label=label))
 
-    def _add(self, trial: Trial) -> None:
+    def _add(self, trial: Trial) -> Trial:
+        """Bring a trial into the journal, and return it with its place in the sweep."""
         trial = dataclasses.replace(trial, order=self._order())
         journal.append(self._folder, trial, self._tell)
         self._sweep = current.counted(dataclasses.replace(self._sweep, trials=(*self._sweep.trials, trial)))
         self._watcher.ended(self._sweep, trial)
+        return trial
 
     def _order(self) -> int:
         return 1 + max((trial.order for trial in (*self._sweep.trials, *self._sweep.past)), default=0)
 
-    def _known(self) -> set[tuple[str, float]]:
-        return {(trial.point, trial.at) for trial in (*self._sweep.trials, *self._sweep.past)}
+    def _known(self) -> set[Key]:
+        return {_key(trial) for trial in (*self._sweep.trials, *self._sweep.past)}
 
     # --- end
 
@@ -195,7 +187,7 @@ class Run:
         """Take the end that a job says itself."""
         self._why[job.name] = ended.why or "dropped out"
         if ended.error:
-            self._drop(job, ended.error)
+            self._drop(job, f"{job.told()}: {ended.error}")
 
     def _lost(self, job: Job) -> None:
         """Take the end of a job that Slurm tells of and the job itself does not; what it says may come late."""
@@ -206,27 +198,30 @@ class Run:
         if job.state.word in ("COMPLETED", states.GONE) and time.monotonic() - job.silent < LAG:
             return
         self._jobs.remove(job)
-        trial = lost.trial(self._sweep, job.name, job.folder, job.id, job.state)
-        self._add(trial)
+        trial = self._add(lost.trial(self._sweep, job.name, job.folder, job.id, job.state))
         again = job.state.word in states.AGAIN and job.tries < _TRIES
-        if not (again and self._again(job, trial.order)):
+        if again:  # the start that was lost keeps no point from being started
+            self._sweep = dataclasses.replace(self._sweep, forgiven=(*self._sweep.forgiven, trial.order))
+            journal.replan(self._folder, self._sweep)
+        if not (again and self._again(job)):
             self._why[job.name] = job.state.word
             self._drop(job, f"{trial.message}; log: {spool.log(job.folder, job.id)}")
 
     def _drop(self, job: Job, message: str) -> None:
-        self._dropped[job.name] = error = JobError(f"{job.told()}: {message}")
+        self._dropped[job.name] = error = JobError(message)
         self._tell(f"{job.name}: {error}; this job drops out")
 
-    def _again(self, job: Job, order: int) -> bool:
-        """Submit a job once more; the start that was lost keeps no point from being started."""
-        self._sweep = dataclasses.replace(self._sweep, forgiven=(*self._sweep.forgiven, order))
-        journal.replan(self._folder, self._sweep)
+    def _again(self, job: Job) -> bool:
+        """Submit a job once more, and return whether its points are taken care of."""
+        if job.name not in shares.running(self._sweep, judge(self._sweep)):
+            self._why[job.name] = f"{job.state.word}, when nothing was left but a last look at the baseline"
+            self._tell(f"{job.name}: {job.told()}: {self._why[job.name]}")
+            return True
         exclude = job.state.node if job.state.word in states.ELSEWHERE else ""
         where = f", not on {exclude}" if exclude else ""
         what = f"{job.state}, {states.advice(job.state.word)}"
         self._tell(f"{job.name}: {job.told()}: {what}; submitted once more{where}")
-        part = shares.part(self._sweep, job.name)
-        new = Job(job.name, spool.make(self._folder, part), tries=job.tries + 1)
+        new = Job(job.name, spool.make(self._folder, shares.part(self._sweep, job.name)), tries=job.tries + 1)
         try:
             self._submit(new, exclude)
         except LaunchError as error:
@@ -246,3 +241,8 @@ class Run:
                 self._collect(job)
             except LaunchError as error:
                 self._tell(str(error))
+
+
+def _key(trial: Trial) -> Key:
+    """Return what tells a trial apart from all others; its order is another one in the folder of its job."""
+    return trial.host, trial.point, trial.at

@@ -55,7 +55,10 @@ def make(folder: Path, part: Sweep) -> Path:
     """
     known = latest(folder).get(part.target)
     number = int(known.name.rpartition(".")[2]) + 1 if known else 1
-    return journal.create(folder / FOLDER, dataclasses.replace(part, id=f"{part.target}.{number}"))
+    # Orders of the trials to come are those of no other job's.
+    own = {trial.order for trial in (*part.trials, *part.past)}
+    forgiven = tuple(order for order in part.forgiven if order in own)
+    return journal.create(folder / FOLDER, dataclasses.replace(part, id=f"{part.target}.{number}", forgiven=forgiven))
 
 
 def latest(folder: Path) -> dict[str, Path]:
@@ -66,6 +69,14 @@ def latest(folder: Path) -> dict[str, Path]:
         if number.isdigit() and (path / journal.PLAN).is_file():
             found[name] = max(found.get(name, (0, path)), (int(number), path))
     return {name: path for name, (_, path) in found.items()}
+
+
+def fits(path: Path, part: Sweep) -> bool:
+    """Return whether a job that goes on does what would be asked of it now."""
+    was = journal.load(path)
+    points, others = ({point.digest for point in one.points} for one in (was, part))
+    same = points == others and (was.settings, was.workloads) == (part.settings, part.workloads)
+    return same and not ended(path)
 
 
 def trials(path: Path) -> list[Trial]:
