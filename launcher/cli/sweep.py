@@ -169,6 +169,7 @@ def _run(line: CommandLine, points: Points, sweep: Sweep) -> int:
 
 
 def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> int:
+    from launcher.slurm import spool
     from launcher.sweep import current, journal, report, session, shared
     from launcher.sweep.statistics import judge
 
@@ -199,7 +200,8 @@ def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> 
         )
         paths = report.write(folder, told, judgement) if sweep.trials else []
         _remember(sweep, points)
-        if not sweep.trials and not sweep.past and journal.is_empty(folder):  # nothing that anybody could look for
+        # Nothing that anybody could look for, as the output of a job would be.
+        if not sweep.trials and not sweep.past and journal.is_empty(folder) and not spool.used(folder):
             shutil.rmtree(folder, ignore_errors=True)
     show_sweep.end(line, sweep, judgement, why, paths, ended.dropped)
     if why == "interrupted":

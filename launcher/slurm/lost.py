@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from launcher.slurm.states import State
     from launcher.sweep.record import Sweep
 
+#: Ends of a job that has run: it should have left its output.
+_SILENT = ("FAILED", "COMPLETED", states.GONE)
 #: Last lines of a job's output that are kept.
 _EVIDENCE = 12
 
@@ -38,7 +40,8 @@ def trial(sweep: Sweep, name: str, folder: Path, id_: str, state: State) -> Tria
         text = log.read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
     except OSError:
-        message += "; its output is not here: sweep.out has to be a folder that all nodes see"
+        if state.word in _SILENT:
+            message += "; its output is not here: sweep.out has to be a folder that all nodes see"
     failed = Trial(
         begun.point,
         0,

@@ -71,6 +71,11 @@ def latest(folder: Path) -> dict[str, Path]:
     return {name: path for name, (_, path) in found.items()}
 
 
+def used(folder: Path) -> bool:
+    """Return whether a job of a sweep was ever submitted."""
+    return any(map(id_of, latest(folder).values()))
+
+
 def fits(path: Path, part: Sweep) -> bool:
     """Return whether a job that goes on does what would be asked of it now."""
     was = journal.load(path)

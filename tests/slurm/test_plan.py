@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -137,3 +138,24 @@ def test_what_sbatch_refuses_is_told(folder: Path, monkeypatch: pytest.MonkeyPat
     there = cluster.Cluster(compose([*TINY, "target=slurm"]), "s")
     with pytest.raises(Exception, match=r"^Slurm does not take the job: sbatch: error: invalid partition"):
         there.submit("job-1", folder / "jobs", "", print)
+
+
+def test_the_output_of_jobs_stays_also_where_nothing_was_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine is missing on the node; a program plays sbatch, and the job runs before it has answered."""
+    run_script = f"{sys.executable} -m submitit.core._submit {folder}/results/*/jobs/job-1.1"
+    program(folder, "sbatch", "echo Submitted batch job 7")
+    program(
+        folder, "squeue", f"[ -e {folder}/ran ] || {{ touch {folder}/ran; SLURM_JOB_ID=7 {run_script}; }} >/dev/null"
+    )
+    for name in ("srun", "scancel"):
+        program(folder, name, "")
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    words = ("model=tiny", "engine=vllm", "engine.python=/no/python", "bench=serve", "target=slurm")
+    assert main(["-m", "engine.args.max_num_seqs=1,8", *words, "slurm.jobs=1"]) == 1
+    said = capsys.readouterr()
+    assert "job-1: Slurm job 7: engine.python=/no/python is not there, or cannot be executed" in said.err
+    assert "To finish them: launch -m … --resume=" in said.out
+    assert list(folder.glob("results/*/jobs/job-1.1/ended.json"))

@@ -12,7 +12,7 @@ import pytest
 
 from launcher.errors import LaunchError
 from launcher.slurm import job as in_job
-from launcher.slurm import run, spool, states
+from launcher.slurm import lost, run, spool, states
 from launcher.slurm.run import Run
 from launcher.slurm.states import State
 from launcher.sweep import journal, resume, session, shares
@@ -229,6 +229,16 @@ def test_every_other_end_is_final_and_a_failure_of_the_start(
     assert trial.facts["log"].endswith("/jobs/job-1.1/1_0_log.out")
     assert ended.dropped["job-1"].exit_code == 1
     assert any(told.startswith("job-1: Slurm job 1 on n1: ") and "drops out" in told for told in ran.told)
+
+
+@pytest.mark.parametrize(("word", "expected"), [("FAILED", True), ("CANCELLED", False), ("TIMEOUT", False)])
+def test_output_that_is_missing_shows_a_folder_that_is_not_shared(
+    word: str, expected: bool, tmp_path: Path, sweep: Sweep
+) -> None:
+    path = spool.make(tmp_path, shares.part(sweep, "job-1"))
+    trial = lost.trial(sweep, "job-1", path, "7", State(word))
+    assert ("sweep.out has to be a folder that all nodes see" in trial.message) is expected
+    assert (trial.point, trial.facts["versions"]) == ("B", {})
 
 
 def test_where_nothing_can_be_measured_the_job_says_so(tmp_path: Path, sweep: Sweep) -> None:
