@@ -84,8 +84,7 @@ class Run:
             self._cancel()
             raise
         if not self._why:
-            judgement = judge(self._sweep)
-            return Ended(shares.why_over(dataclasses.replace(self._sweep, since=0.0), judgement, 0.0))
+            return Ended(shares.why_over(dataclasses.replace(self._sweep, since=0.0), judge(self._sweep), 0.0))
         return Ended(shares.told(self._why), self._dropped)
 
     # --- begin
@@ -97,7 +96,8 @@ class Run:
         for name, path in left.items():
             job = Job(name, path, spool.id_of(path), known=self._known())
             job.state = found[job.id]
-            self._collect(job)
+            if not self._collect(job):
+                raise LaunchError(f"{path}: what an earlier run measured cannot be read")
             if job.state.ended or job.state.name != self._cluster.name(name):
                 continue
             if not (name in shares.hosts_of(self._sweep) and spool.fits(path, shares.part(self._sweep, name))):
@@ -111,7 +111,6 @@ class Run:
         job.known = self._known()
         self._jobs.append(job)
         job.id = self._cluster.submit(job.name, job.folder, exclude, in_job.work, self._points, job.folder, self._until)
-        job.state = states.State("PENDING")
 
     # --- look
 
@@ -119,8 +118,8 @@ class Run:
         """Take what is new of every job."""
         for job in list(self._jobs):
             self._collect(job)
-            if ended := spool.ended(job.folder):
-                self._collect(job)  # what it wrote before it said so
+            # Once more: what it wrote before it said so.
+            if (ended := spool.ended(job.folder)) and self._collect(job):
                 self._jobs.remove(job)
                 self._over(job, ended)
         if self._jobs and time.monotonic() - self._asked >= ASK:
@@ -152,20 +151,25 @@ class Run:
             self._last = text
             self._tell(text)
 
-    def _collect(self, job: Job) -> None:
-        """Bring the new trials of a job into the journal."""
+    def _collect(self, job: Job) -> bool:
+        """Bring the new trials of a job into the journal, and return whether its folder could be read."""
         digests = {point.digest for point in (*self._sweep.points, *self._sweep.gone)}
-        for trial in spool.trials(job.folder):
+        try:
+            found = spool.trials(job.folder)
+        except LaunchError as error:  # a shared file system has its moments
+            self._told(str(error))
+            return False
+        for trial in found:
             if _key(trial) not in job.known and trial.point in digests:
                 job.known.add(_key(trial))
                 self._add(trial)
         begun = spool.begun(job.folder)
         if begun and begun != job.begun:
             job.begun = begun
-            for point in self._sweep.points:
-                if point.digest == begun.point:
-                    label = shares.on(point.label, job.name)
-                    self._watcher.begins(self._sweep, dataclasses.replace(point, label=label))
+            for point in (one for one in self._sweep.points if one.digest == begun.point):
+                named = dataclasses.replace(point, label=shares.on(point.label, job.name))
+                self._watcher.begins(self._sweep, named)
+        return True
 
     def _add(self, trial: Trial) -> Trial:
         """Bring a trial into the journal, and return it with its place in the sweep."""
@@ -191,11 +195,12 @@ class Run:
 
     def _lost(self, job: Job) -> None:
         """Take the end of a job that Slurm tells of and the job itself does not; what it says may come late."""
-        self._collect(job)
+        is_read = self._collect(job)
         if spool.ended(job.folder):
             return
         job.silent = job.silent or time.monotonic()
-        if job.state.word in ("COMPLETED", states.GONE) and time.monotonic() - job.silent < LAG:
+        late = job.state.word in ("COMPLETED", states.GONE) or not is_read
+        if late and time.monotonic() - job.silent < LAG:
             return
         self._jobs.remove(job)
         trial = self._add(lost.trial(self._sweep, job.name, job.folder, job.id, job.state))
@@ -237,10 +242,7 @@ class Run:
         if ids:
             self._tell(f"cancelled: Slurm job{'s'[: len(ids) > 1]} {', '.join(ids)}")
         for job in self._jobs:
-            try:
-                self._collect(job)
-            except LaunchError as error:
-                self._tell(str(error))
+            self._collect(job)
 
 
 def _key(trial: Trial) -> Key:

@@ -273,6 +273,24 @@ def test_slurm_may_be_silent_for_a_while(tmp_path: Path, sweep: Sweep) -> None:
     assert ran.told.count("squeue does not answer: slurm_load_jobs error") == 1
 
 
+def test_a_folder_that_cannot_be_read_for_a_moment(
+    tmp_path: Path, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, failing = spool.trials, [1, 2]
+
+    def trials(path: Path) -> list[Trial]:
+        if failing and (path / "ended.json").exists():
+            failing.pop()
+            raise LaunchError(f"{path}: Stale file handle")
+        return read(path)
+
+    monkeypatch.setattr(spool, "trials", trials)
+    ran = prepared(tmp_path, sweep, Fake())
+    assert not ran.runs.run().dropped
+    assert (ran.on("job-1"), ran.on("job-2")) == ("BPB", "BQB")
+    assert sum("Stale file handle" in told for told in ran.told) == 1
+
+
 def test_the_minutes_hold_for_jobs_that_wait(tmp_path: Path, sweep: Sweep) -> None:
     short = dataclasses.replace(sweep, settings=dataclasses.replace(sweep.settings, minutes=0.0001))
     ran = prepared(tmp_path, short, Fake([Plays(0, "PENDING"), Plays(0, "PENDING")]))
