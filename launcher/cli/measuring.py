@@ -53,7 +53,7 @@ def workloads(points: Points) -> tuple[Workload, ...]:
 def agreed(line: CommandLine, points: Points, sweep: Sweep) -> bool:
     """Ask for the down time where a server makes room for the points; without a terminal ``--yes`` is the answer."""
     deployment = points.candidates[0].deployment
-    if deployment.bench.kind != "serve" or deployment.target.kind == "process" or line.yes:
+    if deployment.bench.kind != "serve" or deployment.target.kind in ("process", "slurm") or line.yes:
         return True
     unit = f"launch-{deployment.name}.service"
     print(f"{sweep.target}: {unit}, if it runs there, makes room for the points, and comes back at the end.")
@@ -67,13 +67,20 @@ def measuring(points: Points, sweep: Sweep, folder: Path, emit: Callable[[str], 
     Raises:
         LaunchError: nothing can be measured there.
     """
+    from launcher.sweep.shared import Host
+
     deployment = points.candidates[0].deployment
+    if deployment.target.kind == "process":
+        from launcher.bench import alone
+
+        with alone.measuring(points, folder, emit) as measure:
+            yield Host("this machine", lambda: None, measure, lambda: None)
+        return
     if deployment.bench.kind == "serve":
         with _serving(points, sweep, folder, emit) as host:
             yield host
         return
     from launcher.bench.measure import AllReduce, place
-    from launcher.sweep.shared import Host
 
     where = place(deployment, who())
     deployments = {c.point.digest: c.deployment for c in points.candidates}
@@ -85,22 +92,10 @@ def measuring(points: Points, sweep: Sweep, folder: Path, emit: Callable[[str], 
 
 @contextlib.contextmanager
 def _serving(points: Points, sweep: Sweep, folder: Path, emit: Tell) -> Iterator[Host]:
-    from launcher.bench import loads
-    from launcher.bench.serve import Serve
-    from launcher.sweep.shared import Host
-
-    deployment = points.candidates[0].deployment
-    if deployment.target.kind == "process":
-        from launcher.bench.child import Child
-
-        candidates = {candidate.point.digest: candidate for candidate in points.candidates}
-        with Child(folder / "logs", emit) as child:
-            serve = Serve(candidates, child, loads.loads(deployment), _keeper(folder / "raw"), emit)
-            yield Host(child.name, lambda: None, serve, child.stop)
-        return
     from launcher.fleet.rollout import transports
     from launcher.host import secret_values
 
+    deployment = points.candidates[0].deployment
     way = transports(deployment.target)[0]
     host = server(points, sweep, folder, way, secret_values.read(deployment), emit)
     try:
@@ -112,7 +107,7 @@ def _serving(points: Points, sweep: Sweep, folder: Path, emit: Tell) -> Iterator
 
 def server(points: Points, sweep: Sweep, folder: Path, way: Transport, secrets: SecretValues, emit: Tell) -> Host:
     """Return a host that serves the points of a sweep."""
-    from launcher.bench import loads
+    from launcher.bench import alone, loads
     from launcher.bench.closing import Closing
     from launcher.bench.hosts import OnHost
     from launcher.bench.serve import Serve
@@ -125,7 +120,7 @@ def server(points: Points, sweep: Sweep, folder: Path, way: Transport, secrets: 
     host = OnHost(way, secrets, emit)
     limits = Limits(_seconds(deployment, sweep, wanted), deployment.sweep.silence)
     candidates = {candidate.point.digest: candidate for candidate in points.candidates}
-    serve, lost = Serve(candidates, host, wanted, _keeper(folder / "raw"), emit), list[LaunchError]()
+    serve, lost = Serve(candidates, host, wanted, alone.keeper(folder / "raw"), emit), list[LaunchError]()
     return Host(
         way.host,
         lambda: host.open(baseline, intent(deployment, baseline.words, who()), limits),
@@ -160,14 +155,3 @@ def _seconds(deployment: Deployment, sweep: Sweep, wanted: dict[str, Load]) -> i
         return int(settings.minutes * 60) + each * (2 if settings.closing else 1) + _SLACK
     starts = len(sweep.points) * settings.max_repeats * 2
     return min(_LONGEST, starts * each + _SLACK)
-
-
-def _keeper(folder: Path) -> Callable[[str, str], None]:
-    def keep(name: str, text: str) -> None:
-        from launcher.sweep import disk
-
-        with disk.told(folder / name, "a raw result is not kept"):
-            folder.mkdir(exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
-
-    return keep

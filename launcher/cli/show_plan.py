@@ -43,6 +43,7 @@ def record(points: Points, missing: str, sweep: Sweep | None) -> dict[str, Any]:
         "workloads": [dataclasses.asdict(w) for w in sweep.workloads] if sweep else [],
         **cost,
         **({"hosts": _hosts(sweep)} if sweep and sweep.homes else {}),
+        **_asks(points, sweep),
         **({"search": {"most": sweep.search, "late": dict(sweep.late)}} if sweep and sweep.search else {}),
         "missing": missing,
         "exit_code": 0,
@@ -139,12 +140,17 @@ def _work(sweep: Sweep) -> list[str]:
 
 def _order(points: Points, sweep: Sweep) -> list[str]:
     """Return in which order is measured, and what that takes."""
+    from launcher.sweep import shares
+
     cost = _cost(points, sweep)
     settings = sweep.settings
     again = f", the baseline again after every {settings.baseline_every}" if settings.baseline_every else ""
     told = [f"  order: the baseline, the points as listed{again}; the next round backwards"]
     told = _search(points, sweep, again) if sweep.search else told
-    told += _shared(sweep) if sweep.homes else []
+    if sweep.target == shares.SLURM:
+        told += _jobs(points, sweep)
+    elif sweep.homes:
+        told += _shared(sweep)
     time = f"about {_duration(cost['seconds'])} ({cost['seconds_each']:.3g} s each, {cost['origin']})"
     least = "at most where nothing is undecided" if sweep.search else "at least"
     limit = f"; ended after {settings.minutes:g} min" if settings.minutes else ""
@@ -181,6 +187,26 @@ def _shared(sweep: Sweep) -> list[str]:
     idle = [host for host in sweep.hosts if host not in starts]
     told = told if len(starts) > 1 else [f"  all on {sweep.target}"]
     return [*told, *([f"  left alone, for there are fewer points than hosts: {', '.join(idle)}"] if idle else [])]
+
+
+def _jobs(points: Points, sweep: Sweep) -> list[str]:
+    """Return how many jobs share the points, and what each of them asks for."""
+    from launcher.cli import jobs
+
+    starts = [one["starts"] for one in _hosts(sweep).values()]
+    each = f"{min(starts)}" if min(starts) == max(starts) else f"{min(starts)} to {max(starts)}"
+    return [
+        f"  {len(starts)} jobs of Slurm, each on one node with a baseline of its own: {each} starts in a job",
+        f"  each asks for: {jobs.asked(points.candidates[0].deployment)}; waiting in the queue is not counted below",
+    ]
+
+
+def _asks(points: Points, sweep: Sweep | None) -> dict[str, str]:
+    from launcher.cli import jobs
+    from launcher.sweep import shares
+
+    slurm = sweep is not None and sweep.target == shares.SLURM
+    return {"each_job": jobs.asked(points.candidates[0].deployment)} if slurm else {}
 
 
 def _hosts(sweep: Sweep) -> dict[str, dict[str, Any]]:

@@ -190,14 +190,17 @@ def _dropped(sweep: Sweep, host: str, error: LaunchError) -> dict[str, Any]:
 
 
 def _unfinished(sweep: Sweep, dropped: Mapping[str, Any]) -> str:
+    from launcher.sweep import shares
+
     points = dropped["unfinished"]
     if not points:
         return f"{dropped['host']} dropped out when every point of it was measured."
     names = ", ".join(f"'{label}'" for label in points[:_QUOTED])
     more = f" and {len(points) - _QUOTED} more" if len(points) > _QUOTED else ""
+    where = "" if sweep.target == shares.SLURM else ", there or on other hosts"
     return (
-        f"{dropped['host']} dropped out, not measured to the end: {names}{more}. To finish them, there or on other"
-        f" hosts: launch -m … --resume={sweep.id}"
+        f"{dropped['host']} dropped out, not measured to the end: {names}{more}. To finish them{where}:"
+        f" launch -m … --resume={sweep.id}"
     )
 
 

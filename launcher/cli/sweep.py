@@ -24,7 +24,7 @@ from launcher.sweep.points import Points, build
 from launcher.sweep.record import Settings, Sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from launcher.cli.parser import CommandLine
     from launcher.render import Release
@@ -116,7 +116,7 @@ def _sweep(line: CommandLine, points: Points, workloads: tuple[Workload, ...]) -
         name=deployment.name,
         id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{deployment.name}-{deployment.bench.kind}",
         command=show_sweep.command(line),
-        target=", ".join(dict.fromkeys(homes.values())) or _target(deployment),
+        target=_target(deployment, homes),
         axes=points.axes,
         workloads=workloads,
         points=tuple(candidate.point for candidate in points.candidates),
@@ -129,7 +129,11 @@ def _sweep(line: CommandLine, points: Points, workloads: tuple[Workload, ...]) -
     )
 
 
-def _target(deployment: Deployment) -> str:
+def _target(deployment: Deployment, homes: Mapping[str, str]) -> str:
+    if deployment.target.kind == "slurm":
+        return shares.SLURM
+    if homes:
+        return ", ".join(dict.fromkeys(homes.values()))
     if deployment.target.kind in ("process", "local"):
         return "this machine"
     return ", ".join(deployment.target.hosts)
@@ -208,6 +212,7 @@ def _written(
     points: Points, sweep: Sweep, judgement: Judgement, folder: Path, ended: str
 ) -> tuple[list[Path], list[LaunchError]]:
     """Write the report and the memory of what was measured; return its paths, and what could not be written."""
+    from launcher.slurm import spool
     from launcher.sweep import current, journal, report
 
     paths, unwritten = list[Path](), list[LaunchError]()
@@ -216,7 +221,8 @@ def _written(
         paths = report.write(folder, told, judgement) if sweep.trials else []
     with _told(unwritten):
         _remember(sweep, points)
-    if not sweep.trials and not sweep.past and journal.is_empty(folder):  # nothing that anybody could look for
+    # Nothing that anybody could look for, as the output of a job would be.
+    if not sweep.trials and not sweep.past and journal.is_empty(folder) and not spool.used(folder):
         shutil.rmtree(folder, ignore_errors=True)
     return paths, unwritten
 

@@ -180,7 +180,9 @@ def _differences(old: Sweep, new: Sweep) -> list[str]:
 
 
 def _may_change_hosts(old: Sweep, new: Sweep) -> bool:
-    """Return whether several hosts shared a sweep, and some go on with it, or one of them."""
+    """Return whether several hosts shared a sweep, and some go on with it, or one of them; jobs of Slurm are none."""
+    if shares.SLURM in (old.target, new.target):
+        return old.target == new.target
     return bool(old.homes) and (bool(new.hosts) or new.target in (*old.hosts, *shares.hosts_of(old)))
 
 
@@ -201,7 +203,7 @@ def _told(old: Sweep, merged: Sweep, *, failed: bool) -> list[str]:
     known = {point.digest for point in old.points}
     lines += _points("new", [point for point in merged.points if point.digest not in known])
     lines += _points(
-        "measured by another host now",
+        f"measured by another {'job' if merged.target == shares.SLURM else 'host'} now",
         [p for p in merged.points if p.digest in old.homes and old.homes[p.digest] != merged.homes.get(p.digest)],
     )
     lines += _points("not asked for any more", [point for point in merged.gone if point.digest in known])
