@@ -12,10 +12,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tests import sharing
 from tests.fleet import Fleet, obstacle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from xdist.remote import Producer
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background: what the tests start and interrupt would inherit that it ignores Ctrl-C.
@@ -27,12 +30,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--run-soak"):
-        return
-    soak = [item for item in items if item.get_closest_marker("soak")]
-    if soak:
-        config.hook.pytest_deselected(items=soak)
+    soak = {item for item in items if item.get_closest_marker("soak")}
+    if soak and not config.getoption("--run-soak"):
+        config.hook.pytest_deselected(items=list(soak))
         items[:] = [item for item in items if item not in soak]
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        sharing.arrange(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> sharing.Scheduler:
+    """Several workers: ``pytest -n 3``."""
+    return sharing.Scheduler(config, log)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

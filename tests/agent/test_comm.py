@@ -203,10 +203,10 @@ if number == "1":
     dist.FileStore = lambda *_: time.sleep(60)
 """
     began = time.monotonic()
-    answer = comm.run(specification(custom(tmp_path / "site", late), deadline=2), quiet)
+    answer = comm.run(specification(custom(tmp_path / "site", late), deadline=6), quiet)
     assert answer["outcome"] == "hung"
-    assert answer["message"] == "no sign of life for 2 s: rank 0, 1 in: join the communicator"
-    assert time.monotonic() - began < 15
+    assert answer["message"] == "no sign of life for 6 s: rank 0, 1 in: join the communicator"
+    assert time.monotonic() - began < 30
 
 
 def test_a_rank_that_does_not_even_import_is_a_hang(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_killed_run_leaves_nothing_in_the_way_of_the_next(fleet: Fleet, tmp_pa
         assert again.shape.number == number
         assert again.hosts[0].run("hostname").stdout == "h1\n"
     assert not state.exists()
-    assert not list(Path("/sys/class/net").glob(f"lf{number}*"))
+    assert not [path for path in Path("/sys/class/net").iterdir() if path.name.partition("-")[0] == f"lf{number}"]
     assert not list(Path("/run/netns").glob(f"lf{number}-*"))
 
 
