@@ -103,7 +103,7 @@ def test_every_process_is_proven_and_a_stop_leaves_nothing(here: Here, engine: s
     assert os.getsid(main) == main != os.getsid(0)
     begin = time.monotonic()
     servers.stop()
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 4, "the limit is 5 s"
     assert here.said == []
     here.pids = set(pids)
     here.assert_nothing_left()
@@ -185,7 +185,7 @@ def test_a_server_that_ends_during_its_start(here: Here, fault: str, told: tuple
     status, kind, line = told
     begin = time.monotonic()
     life = here.child.start(here.candidate(fault=fault))
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 10, "the limit is 15 s"
     assert (life.serving, life.message) == (False, f"the server ended during its start: {status}")
     assert any(line in text for text in life.evidence)
     assert any(line in text for text in life.lines)
@@ -313,7 +313,7 @@ def test_a_server_that_ignores_sigterm_is_killed(here: Here) -> None:
     os.kill(life.proof["main"], signal.SIGSTOP)
     begin = time.monotonic()
     here.child.stop()
-    assert 1 <= time.monotonic() - begin < 3
+    assert 1 <= time.monotonic() - begin < 5
     assert here.said == ["warning: 4 processes of the server did not end by themselves and were killed"]
     here.assert_nothing_left()
 

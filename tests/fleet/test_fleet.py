@@ -55,7 +55,7 @@ def say(state: Path, *words: str) -> tuple[int, str]:
 
 
 def until_healthy(host: FleetHost) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while time.monotonic() < end:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{host.address}:8000/health", timeout=1):
             return
