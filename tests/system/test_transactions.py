@@ -178,6 +178,8 @@ host boots the same release after a power cut; `launch up` then brings the new o
 *Put back at boot*: nothing could be written, so what was there before stays noted, is told, and returns at the next
 boot or `up`.
 
+Each run of the tests tries six of them: one of each fault, one of each phase.
+
 | fault | {phases} |
 | --- |{lines}
 """
