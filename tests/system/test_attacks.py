@@ -110,7 +110,7 @@ def test_a_private_umask_of_the_login(launch: Launch, host: FleetHost) -> None:
 
 
 def test_a_loading_server_is_not_started_over(launch: Launch, host: FleetHost) -> None:
-    words = [*REFERENCE, "engine.args.standin_load=6"]
+    words = [*REFERENCE, "engine.args.standin_load=10"]  # until a client has looked, on a busy machine too
     launch("up", *words, "--yes")
     host.run(f"kill -9 {look(host)['MainPID']}")
     loading = wait_for(host, "activating", other_than="0")
