@@ -484,5 +484,5 @@ def test_an_interruption_without_a_context_leaves_nothing(here: Here, monkeypatc
 
 def test_progress_is_told(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_module, "_TELL", 0.3)
-    here.child.start(here.candidate(fault="hang", start=1))
-    assert here.said[0] in [f"waiting for the server for {s} s: nothing listens on its port yet" for s in (0, 1)]
+    here.child.start(here.candidate(fault="hang", start=4))
+    assert here.said[0] in [f"waiting for the server for {s} s: nothing listens on its port yet" for s in range(5)]
