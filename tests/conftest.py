@@ -64,3 +64,14 @@ def fleet() -> Iterator[Fleet]:
     """Three running Debian 12 hosts with a network each. A test leaves them on, plugged in and clean."""
     with Fleet.boot(3) as booted:
         yield booted
+
+
+@pytest.fixture(autouse=True)
+def beside_others(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let no other worker run a test beside one that is marked `alone`."""
+    if not os.environ.get("PYTEST_XDIST_WORKER"):
+        yield
+        return
+    alone = request.node.get_closest_marker("alone") is not None
+    with sharing.room(tmp_path_factory.getbasetemp().parent, alone=alone):
+        yield

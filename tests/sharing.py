@@ -6,11 +6,16 @@ what each test makes and the fleet, which every worker boots once; each goes whe
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 from typing import TYPE_CHECKING
 
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     import pytest
     from xdist.remote import Producer
 
@@ -41,3 +46,13 @@ class Scheduler(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type
 def arrange(items: list[pytest.Item]) -> None:
     """Put the tests on the fleet first: they wait for most of their time, and the short ones fill up the end."""
     items.sort(key=lambda item: item.get_closest_marker("fleet") is None)
+
+
+@contextlib.contextmanager
+def room(folder: Path, *, alone: bool) -> Iterator[None]:
+    """Run a test beside those of other workers, or while no other runs; who waits to be alone holds the door."""
+    with (folder / "door").open("w") as door, (folder / "room").open("w") as inside:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        fcntl.flock(inside, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(door, fcntl.LOCK_UN)
+        yield
