@@ -187,7 +187,7 @@ class Job:
         """Return what Slurm says of it."""
         return dict(re.findall(r"(\w+)=(\S+)", self._cluster.control("show", "job", self.number)))
 
-    def wait(self, *lines: str, seconds: float = 30) -> str:
+    def wait(self, *lines: str, seconds: float = 90) -> str:
         """Wait until launch has said these so often; return all that it said."""
         until(lambda: all(self.said().count(line) >= lines.count(line) for line in lines), self.told, seconds)
         return self.said()
@@ -208,7 +208,7 @@ class Job:
         return f"{self.facts()}\n{text}\n{self._cluster.logs()}"
 
 
-def until(true: Callable[[], bool], told: Callable[[], str], seconds: float = 30) -> None:
+def until(true: Callable[[], bool], told: Callable[[], str], seconds: float = 90) -> None:
     """Wait for something, or fail with what is told."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -346,7 +346,7 @@ def test_a_finished_sweep_is_not_measured_again(tmp_path: Path) -> None:
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
     starts, out = tmp_path / "starts", tmp_path / "out"
-    with child(out, starts, seconds=0.3) as first:
+    with child(out, starts, seconds=30) as first:  # so that it still runs when the second asks
         while not lines(starts):
             time.sleep(0.01)
         with child(out, starts, id_="2026") as second:

@@ -59,6 +59,7 @@ def host(fleet: Fleet) -> FleetHost:
     return fleet.hosts[0]
 
 
+@pytest.mark.alone
 def test_known_differences_are_found_and_production_is_back(fleet: Fleet, host: FleetHost, tmp_path: Path) -> None:
     before = look(host)
     done = Launch(fleet)("-m", "nccl.max_nchannels=2,4,8,12", *served(), *measured(tmp_path), "--yes", "--json")

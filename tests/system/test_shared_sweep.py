@@ -60,6 +60,7 @@ def assert_back(fleet: Fleet, hosts: list[FleetHost]) -> None:
     assert Launch(fleet)("drift", *served(), hosts=[host.name for host in hosts]).returncode == 0
 
 
+@pytest.mark.alone
 def test_two_hosts_share_the_points_of_one_sweep(fleet: Fleet, hosts: list[FleetHost], tmp_path: Path) -> None:
     before = [look(host)["MainPID"] for host in hosts]
     words = ("-m", "nccl.max_nchannels=2,4,8,12", *served(), *measured(tmp_path), "sweep.closing=true")

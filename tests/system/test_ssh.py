@@ -417,9 +417,10 @@ def test_a_password_is_asked_for_once(reach: Reach, guarded: FleetHost, monkeypa
 
 def test_a_password_is_typed_at_the_terminal(launch: Launch, guarded: FleetHost) -> None:
     words = ["plan", *REFERENCE, *launch.aim(("h1",)), "target.user=pat"]
-    child, terminal = pty.fork()
-    if child == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "launcher", *words])
+    terminal, inner = pty.openpty()
+    command = ["setsid", "--ctty", sys.executable, "-m", "launcher", *words]
+    process = subprocess.Popen(command, stdin=inner, stdout=inner, stderr=inner)
+    os.close(inner)
     seen = b""
     try:
         while data := _read(terminal):
@@ -428,9 +429,9 @@ def test_a_password_is_typed_at_the_terminal(launch: Launch, guarded: FleetHost)
                 os.write(terminal, PASSWORD.encode() + b"\n")
     finally:
         os.close(terminal)
-        _, status = os.waitpid(child, 0)
+        code = process.wait()
     text = seen.decode()
-    assert os.waitstatus_to_exitcode(status) == 3, text
+    assert code == 3, text
     assert PASSWORD not in text
     assert text.count("password for sudo on h1") == 1
 
