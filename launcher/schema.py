@@ -236,14 +236,33 @@ class Sweeping:
     out: str = "results"
     # A host that hears nothing of its sweep for so long puts back what was served before; in seconds.
     silence: int = 120
+    # When production is back on a host, measure it once more, and tell whether it serves as the baseline did.
+    closing: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """How to get to a host that an inventory knows by another name; what is empty or 0 is as the target says."""
+
+    address: str = ""
+    user: str = ""
+    port: int = 0
+    identity_file: str = ""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where the release goes; ``process``: nowhere, what is measured runs as a child of this command."""
+    """Where the release goes; ``process``, ``slurm``: nowhere, what is measured is a child, here or in a job."""
 
-    kind: Literal["render", "local", "ssh", "process"] = "render"
+    kind: Literal["render", "local", "ssh", "process", "slurm"] = "render"
+    # With an inventory its groups and patterns too; without one patterns over the hosts of the SSH configuration.
     hosts: tuple[str, ...] = ()
+    # An inventory of Ansible. Empty: none.
+    inventory: str = ""
+    # Patterns, separated by commas, that choose among these hosts: --limit.
+    limit: str = ""
+    # How to get to a host, by its name; filled from the inventory.
+    places: Mapping[str, Place] = field(default_factory=dict)
     # Folder for ``render``, relative to where the command was given.
     out: str = "rendered"
     # Empty and 0 in what follows: as the SSH configuration says.
@@ -278,13 +297,16 @@ class Target:
 
 @dataclass(frozen=True)
 class Slurm:
-    """What the batch script of ``launch render --format sbatch`` asks Slurm for; empty and 0: what the cluster says."""
+    """What a batch script (`launch render --format sbatch`), and each job of a sweep with ``target=slurm``, asks for.
+
+    Empty and 0: what the cluster says.
+    """
 
     partition: str = ""
     account: str = ""
     # Time limit; minutes, because YAML 1.1 reads 1:30 as a number of its own.
     minutes: int = 0
-    # Each serves the same release.
+    # Each serves the same release; a job of a sweep has one.
     nodes: int = 1
     # Of a node: a number, or TYPE:NUMBER; empty: engine.tensor_parallel; none: the line is left out.
     gpus: str = ""
@@ -292,6 +314,8 @@ class Slurm:
     cpus: int = 0
     # Further options of sbatch: [--constraint=h200, --reservation=llm].
     extra: tuple[str, ...] = ()
+    # Of a sweep: jobs that share the points, each with a baseline of its own. 0: one for each point.
+    jobs: int = 0
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,21 @@ import re
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
-from . import change, files, generations, lease, load, marker, nccl_block, origin, record, serving, systemd, transaction
+from . import (
+    change,
+    files,
+    generations,
+    lease,
+    load,
+    marker,
+    nccl_block,
+    origin,
+    record,
+    restored,
+    serving,
+    systemd,
+    transaction,
+)
 from .bench import nobody_listens
 from .check import check
 from .comm_process import Abandoned
@@ -62,7 +76,8 @@ def ask(id_: str, number: int, order: Order, emit: Emit) -> Dict[str, Any]:
         id_: of the session.
         number: of the order, from 1.
         order: ``do`` is ``start`` (with a release's ``files``, ``shared``, ``commands``, ``secrets``), ``load`` (see
-            `launcher.agent.load.run`) or ``end``.
+            `launcher.agent.load.run`), ``back`` (production comes back now, for loads of its own; no point follows)
+            or ``end``.
         emit: called with lines of progress.
     """
     place = change.place_of(id_)
@@ -141,6 +156,9 @@ class _Session:
         self.manifest: Dict[str, Any] = {}
         self.armed = False
         self.why = ""
+        self.number = 0
+        #: What came of putting back what was there, once that was tried.
+        self.over: Optional[Dict[str, Any]] = None
 
     def run(self) -> Dict[str, Any]:
         """Carry out every order; return what is there in the end."""
@@ -151,18 +169,19 @@ class _Session:
             return {"outcome": "refused", "message": "the host is not ready", "evidence": lacking}
         self.before = marker.capture(request)
         _put(f"{self.place}/answer.0", {"outcome": "open", "message": "", "evidence": []})
-        last = 0
-        for last, order in self._orders():
+        for number, order in self._orders():
+            self.number = number
             if order["do"] == "end":
                 break
             try:
-                _put(f"{self.place}/answer.{last}", self._do(order))
+                _put(f"{self.place}/answer.{self.number}", self._do(order))
             except Abandoned:
-                self._end("nobody waits for the answer any more")
-                break
-        answer = self._back()
-        if last:
-            _put(f"{self.place}/answer.{last}", answer)
+                if not self._wants_the_end():
+                    self._end("nobody waits for the answer any more")
+                    break
+        answer = {**(self.over or self._back()), "message": self.why}
+        if self.number:
+            _put(f"{self.place}/answer.{self.number}", answer)
         return answer
 
     def _orders(self) -> "Iterator[tuple[int, Order]]":
@@ -183,8 +202,9 @@ class _Session:
 
     def _do(self, order: Order) -> Dict[str, Any]:
         begin = time.time()
+        does = {"start": self._start, "load": self._load, "back": self._production}
         try:
-            return self._start(order) if order["do"] == "start" else self._load(order)
+            return does[order["do"]](order)
         except FAILURES as error:
             lines = list(getattr(error, "lines", [])) or failed_start(self.request["unit"], begin, self._log())
             return {"outcome": "failed", "message": str(error), "evidence": lines, "lines": self._lines(begin)}
@@ -250,10 +270,16 @@ class _Session:
 
     def _gone(self) -> bool:
         """Return whether nobody has waited for the answer for a while; whoever asks says so all the time."""
+        if self._wants_the_end():
+            return True
         try:
             return time.time() - os.stat(f"{self.place}/{_HEARD}").st_mtime > float(self.request["silence"])
         except OSError:
             return False
+
+    def _wants_the_end(self) -> bool:
+        """Return whether the client has given a further order before this one was answered: it has been interrupted."""
+        return os.path.exists(f"{self.place}/order.{self.number + 1}")
 
     def _lines(self, since: float) -> List[str]:
         """Return what NCCL and the server said since a moment: all of NCCL's lines, and the last of all."""
@@ -267,6 +293,29 @@ class _Session:
         except systemd.SystemdError as error:
             return [str(error)]
         return [*[line for line in said[:-_LAST] if "NCCL" in line][:_LINES], *said[-_LAST:]]
+
+    def _production(self, _: Order) -> Dict[str, Any]:
+        """Put back what was there and prove it, and go on holding the host: what serves now is measured like a point.
+
+        ``outcome`` is ``serving``, ``untouched`` (no point has replaced it) or ``failed`` (why is in ``message``).
+        """
+        begin, clock = time.time(), time.monotonic()
+        if not self.armed:
+            return {"outcome": "untouched", "message": "", "evidence": []}
+        self.over = self.over or self._back()
+        try:
+            self.manifest, proof = restored.proven(self.request["unit"], self.over)
+        except FAILURES as error:
+            return {"outcome": "failed", "message": str(error), "evidence": list(getattr(error, "lines", []))}
+        return {
+            "outcome": "serving",
+            "message": self.over["serves"],
+            "evidence": [],
+            "seconds": round(time.monotonic() - clock, 2),
+            "proof": proof,
+            "lines": self._lines(begin),
+            "manifest": {key: self.manifest[key] for key in ("digest", "env", "argv", "host", "port")},
+        }
 
     def _back(self) -> Dict[str, Any]:
         if not self.armed or self.before is None:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from launcher.bench.measure import LockedError
-from launcher.bench.served import Life
+from launcher.bench.served import Life, Production
 from launcher.errors import HostError
 from launcher.host.requests import Limits, ask_request, point_order, session_request
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Events = Callable[[str], None]
 
 
+#: What serves where no point was started.
+_NOTHING = "what was there before; nothing was replaced"
+
+
 class OnHost:
     """A session on one host; see `launcher.bench.served.Servers`.
 
@@ -31,6 +35,8 @@ class OnHost:
         self._way, self._secrets, self._emit = way, secrets, emit
         self._id = ""
         self._number = 0
+        #: Whether a point was ordered: before that nothing is replaced.
+        self._begun = False
         #: Held while an order gets its number: none may come behind the last.
         self._lock = threading.Lock()
 
@@ -43,7 +49,11 @@ class OnHost:
             HostError: it is not ready; says why. Nothing was changed.
         """
         request = session_request(baseline.release, baseline.deployment, self._secrets, intent, limits)
-        answer = self._call(request)
+        try:
+            answer = self._call(request)
+        except KeyboardInterrupt:
+            self._id = str(request["id"])  # it may hold the host already: closing ends it
+            raise
         if answer["outcome"] == "locked":
             raise LockedError(self.name, answer["message"])
         if answer["outcome"] != "open":
@@ -52,6 +62,7 @@ class OnHost:
 
     def start(self, candidate: Candidate) -> Life:
         """See `Servers.start`."""
+        self._begun = True
         answer = self._ask(point_order(candidate.release, candidate.deployment, self._secrets))
         if answer["outcome"] != "serving":
             return Life(
@@ -66,6 +77,21 @@ class OnHost:
         """See `Servers.load`."""
         return self._ask({**request, "do": "load"})
 
+    def back(self) -> Production | None:
+        """Let the host put back what was there, and hold it on, to measure that; None where no point replaced it.
+
+        Raises:
+            HostError: the session is over, or the host cannot be asked.
+        """
+        answer = self._ask({"do": "back"})
+        if answer["outcome"] == "untouched":
+            return None
+        if answer["outcome"] != "serving":
+            return Production(Life(serving=False, message=answer["message"], evidence=tuple(answer["evidence"])))
+        life = Life(serving=True, seconds=answer["seconds"], proof=answer["proof"], lines=tuple(answer["lines"]))
+        told = answer["manifest"]
+        return Production(life, told["digest"], told["env"], tuple(told["argv"]), told["host"], told["port"])
+
     def stop(self) -> None:
         """Leave it to the next start, which stops first, or to the end: each order is a connection."""
 
@@ -79,8 +105,10 @@ class OnHost:
             id_, self._id = self._id, ""
             number = self._number + 1
         if not id_:
-            return "what was there before; nothing was replaced"
+            return _NOTHING
         answer = self._call(ask_request(id_, number, {"do": "end"}))
+        if not self._begun:
+            return _NOTHING
         if answer["outcome"] not in ("restored", "rolled back"):
             raise HostError(self.name, f"not restored: {answer.get('serves') or answer['message']}; launch status")
         drift = "; DRIFT: " + "; ".join(answer["evidence"]) if answer["evidence"] else ""

@@ -63,17 +63,22 @@ class Serve:
         stopping = begin
         try:
             life = self._servers.start(candidate)
-            trial = self._measured(candidate, life, Trial(point.digest, order, at, 0.0))
+            trial = self.measured(candidate, life, Trial(point.digest, order, at, 0.0))
             stopping = time.monotonic()
         finally:
             self._servers.stop()
-        return _timed(trial, time.monotonic() - begin, time.monotonic() - stopping)
+        return timed(trial, time.monotonic() - begin, time.monotonic() - stopping)
 
-    def _measured(self, candidate: Candidate, life: Life, base: Trial) -> Trial:
-        """Return the trial of a start, without its end."""
+    def measured(self, candidate: Candidate, life: Life, base: Trial) -> Trial:
+        """Return the trial of a start, without its end.
+
+        Raises:
+            LaunchError: the machine cannot be asked, or there is no client.
+        """
         base = dataclasses.replace(base, proof=self._proof(candidate, life), facts=_facts(life))
         if not life.serving:
-            return _failed(base, life.message, (*life.lines, *life.evidence), life.evidence, "no start")
+            usual = "not measured" if base.kind else "no start"
+            return _failed(base, life.message, (*life.lines, *life.evidence), life.evidence, usual)
         version = self._version(candidate)
         client = {"name": candidate.deployment.bench.client, **({"version": version} if version else {})}
         base = dataclasses.replace(base, facts={**base.facts, "client": client})
@@ -85,7 +90,7 @@ class Serve:
                 asked = asking.ask(candidate.deployment, load, number, run, version)
                 answer = self._servers.load(asking.request(candidate.deployment, asked, warm=run == 0))
                 base = _noted(base, answer)
-                self._keep_raw(f"{base.order:03d}-{base.point}-{name}-{run + 1}", answer)
+                self._keep_raw(f"{base.kind}{base.order:03d}-{base.point}-{name}-{run + 1}", answer)
                 if answer["outcome"] == "lacking":
                     raise self._lacking(candidate, answer)
                 if answer["outcome"] == "dead":
@@ -177,7 +182,7 @@ def _noted(base: Trial, answer: Mapping[str, Any]) -> Trial:
     return dataclasses.replace(base, facts=facts)
 
 
-def _timed(trial: Trial, seconds: float, stop: float) -> Trial:
+def timed(trial: Trial, seconds: float, stop: float) -> Trial:
     """Return a trial with its length; ``other`` is what neither start, client, warm-up nor stop took."""
     parts = {name: value for name, value in trial.facts["seconds"].items() if name != "all"}
     parts["stop"] = round(stop, 2)

@@ -34,6 +34,27 @@ class Life:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Production:
+    """What serves when a session has put it back.
+
+    Attributes:
+        life: of it; not serving: why it cannot be measured.
+        digest: of its release.
+        env: of its release.
+        argv: of its release.
+        host: that it listens on.
+        port: likewise.
+    """
+
+    life: Life
+    digest: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    argv: tuple[str, ...] = ()
+    host: str = ""
+    port: int = 0
+
+
 class Servers(Protocol):
     """Where points are served, one after the other."""
 

@@ -13,6 +13,7 @@ from launcher.cli.results import out_of
 from launcher.cli.show_sweep import note
 from launcher.cli.tell import paint
 from launcher.errors import ConfigError
+from launcher.sweep.figures import counted
 from launcher.sweep.plain import to_plain
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _sweeps(line: CommandLine, a: Sweep, b: Sweep) -> int:
     print(f"A  sweep {a.id}\nB  sweep {b.id}")
     _changes(ran)
     rows = [[point.label, *_row(figure)] for point, many in found for figure in many]
-    print(f"\n{paint(f'{len(pairs)} points in common', 'bold')}")
+    print("\n" + paint(f"{counted(len(pairs), 'point')} in common", "bold"))
     if rows:
         show_sweep.table([["point", "workload", "A", "B", "B against A", ""], *rows])
     for name, labels in only.items():

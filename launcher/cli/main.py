@@ -38,7 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"launch: {text}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("launch: interrupted; a change under way on a host goes on there: launch status", file=sys.stderr)
+        # A sweep tells by itself what its hosts do.
+        is_sweep = not {"-m", "--multirun", "bench"}.isdisjoint(words)
+        goes_on = "" if is_sweep else "; a change under way on a host goes on there: launch status"
+        print(f"launch: interrupted{goes_on}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(130)  # threads that still wait for hosts would hold a normal exit for minutes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from launcher.bench.steps import steps
 from launcher.cli.tell import confirmed, who
-from launcher.errors import ConfigError, HostError
+from launcher.errors import ConfigError, HostError, LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from launcher.schema import Deployment, Load
     from launcher.sweep.points import Points
     from launcher.sweep.record import Sweep, Workload
-    from launcher.sweep.session import Measure
     from launcher.sweep.shared import Host
 
     Tell = Callable[[str], None]
@@ -54,7 +53,7 @@ def workloads(points: Points) -> tuple[Workload, ...]:
 def agreed(line: CommandLine, points: Points, sweep: Sweep) -> bool:
     """Ask for the down time where a server makes room for the points; without a terminal ``--yes`` is the answer."""
     deployment = points.candidates[0].deployment
-    if deployment.bench.kind != "serve" or deployment.target.kind == "process" or line.yes:
+    if deployment.bench.kind != "serve" or deployment.target.kind in ("process", "slurm") or line.yes:
         return True
     unit = f"launch-{deployment.name}.service"
     print(f"{sweep.target}: {unit}, if it runs there, makes room for the points, and comes back at the end.")
@@ -62,54 +61,54 @@ def agreed(line: CommandLine, points: Points, sweep: Sweep) -> bool:
 
 
 @contextlib.contextmanager
-def measuring(points: Points, sweep: Sweep, folder: Path, emit: Callable[[str], None]) -> Iterator[Measure]:
-    """Give what measures the points; leaving the context puts everything back.
+def measuring(points: Points, sweep: Sweep, folder: Path, emit: Callable[[str], None]) -> Iterator[Host]:
+    """Give what measures the points, open; leaving the context puts everything back.
 
     Raises:
         LaunchError: nothing can be measured there.
     """
+    from launcher.sweep.shared import Host
+
     deployment = points.candidates[0].deployment
+    if deployment.target.kind == "process":
+        from launcher.bench import alone
+
+        with alone.measuring(points, folder, emit) as measure:
+            yield Host("this machine", lambda: None, measure, lambda: None)
+        return
     if deployment.bench.kind == "serve":
-        with _serving(points, sweep, folder, emit) as measure:
-            yield measure
+        with _serving(points, sweep, folder, emit) as host:
+            yield host
         return
     from launcher.bench.measure import AllReduce, place
 
     where = place(deployment, who())
+    deployments = {c.point.digest: c.deployment for c in points.candidates}
     try:
-        yield AllReduce({c.point.digest: c.deployment for c in points.candidates}, where, lambda _: None)
+        yield Host(where.name, lambda: None, AllReduce(deployments, where, lambda _: None), where.close)
     finally:
         where.close()
 
 
 @contextlib.contextmanager
-def _serving(points: Points, sweep: Sweep, folder: Path, emit: Tell) -> Iterator[Measure]:
-    from launcher.bench import loads
-    from launcher.bench.serve import Serve
-
-    deployment = points.candidates[0].deployment
-    if deployment.target.kind == "process":
-        from launcher.bench.child import Child
-
-        candidates = {candidate.point.digest: candidate for candidate in points.candidates}
-        with Child(folder / "logs", emit) as child:
-            yield Serve(candidates, child, loads.loads(deployment), _keeper(folder / "raw"), emit)
-        return
+def _serving(points: Points, sweep: Sweep, folder: Path, emit: Tell) -> Iterator[Host]:
     from launcher.fleet.rollout import transports
     from launcher.host import secret_values
 
+    deployment = points.candidates[0].deployment
     way = transports(deployment.target)[0]
     host = server(points, sweep, folder, way, secret_values.read(deployment), emit)
-    host.open()
     try:
-        yield host.measure
+        host.open()
+        yield host
     finally:
         host.close()
 
 
 def server(points: Points, sweep: Sweep, folder: Path, way: Transport, secrets: SecretValues, emit: Tell) -> Host:
     """Return a host that serves the points of a sweep."""
-    from launcher.bench import loads
+    from launcher.bench import alone, loads
+    from launcher.bench.closing import Closing
     from launcher.bench.hosts import OnHost
     from launcher.bench.serve import Serve
     from launcher.host.requests import Limits
@@ -121,25 +120,31 @@ def server(points: Points, sweep: Sweep, folder: Path, way: Transport, secrets: 
     host = OnHost(way, secrets, emit)
     limits = Limits(_seconds(deployment, sweep, wanted), deployment.sweep.silence)
     candidates = {candidate.point.digest: candidate for candidate in points.candidates}
+    serve, lost = Serve(candidates, host, wanted, alone.keeper(folder / "raw"), emit), list[LaunchError]()
     return Host(
         way.host,
         lambda: host.open(baseline, intent(deployment, baseline.words, who()), limits),
-        Serve(candidates, host, wanted, _keeper(folder / "raw"), emit),
-        once(lambda: _put_back(host.name, host.close, limits.silence)),
+        serve,
+        once(lambda: _put_back(host.name, host.close, limits.silence, lost)),
+        Closing(baseline, host, serve),
+        lost,
     )
 
 
-def _put_back(name: str, close: Callable[[], str], silence: int) -> None:
-    """End a session and tell what serves now; a host that cannot be told ends it by itself."""
+def _put_back(name: str, close: Callable[[], str], silence: int, lost: list[LaunchError]) -> None:
+    """End a session and tell what serves now; a host that cannot be told ends it by itself, and is ``lost``."""
     try:
         print(f"launch: {name}: serves {close()}", file=sys.stderr)
-    except HostError as error:
-        print(f"launch: {error}", file=sys.stderr)
+    except (HostError, KeyboardInterrupt) as error:
+        print(f"launch: {str(error) or f'{name}: interrupted again, so nobody waits for it'}", file=sys.stderr)
         print(
             f"launch: {name}: a session that hears nothing for {silence} s puts back what was served before, by"
             " itself: launch status",
             file=sys.stderr,
         )
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        lost.append(error)
 
 
 def _seconds(deployment: Deployment, sweep: Sweep, wanted: dict[str, Load]) -> int:
@@ -147,14 +152,6 @@ def _seconds(deployment: Deployment, sweep: Sweep, wanted: dict[str, Load]) -> i
     bench, unit, settings = deployment.bench, deployment.unit, sweep.settings
     each = unit.start_timeout + unit.stop_timeout + len(wanted) * (bench.runs + 1) * bench.client_timeout
     if settings.minutes:
-        return int(settings.minutes * 60) + each + _SLACK
+        return int(settings.minutes * 60) + each * (2 if settings.closing else 1) + _SLACK
     starts = len(sweep.points) * settings.max_repeats * 2
     return min(_LONGEST, starts * each + _SLACK)
-
-
-def _keeper(folder: Path) -> Callable[[str, str], None]:
-    def keep(name: str, text: str) -> None:
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-
-    return keep

@@ -125,6 +125,8 @@ def parse(argv: Sequence[str]) -> CommandLine:
     if doubles:
         raise ConfigError(f"-e {doubles[0]}=… contradicts env.{doubles[0]}=…: give one of them")
     _check_flags(args, verb)
+    if args.limit is not None:
+        overrides += (_limit(args.limit),)
     return CommandLine(
         verb=verb,
         names=tuple(names),
@@ -145,6 +147,14 @@ def parse(argv: Sequence[str]) -> CommandLine:
         search=args.search or "",
         hosts=tuple(args.host),
     )
+
+
+def _limit(patterns: str) -> str:
+    """Return ``--limit`` as the override that it stands for."""
+    if not patterns.strip(" ,"):
+        raise ConfigError("--limit is empty: name hosts or groups, as in --limit gpu1,gpu2")
+    quoted = patterns.replace("\\", "\\\\").replace("'", "\\'")
+    return f"target.limit='{quoted}'"
 
 
 def _no_verb(word: str, resume: str | None) -> str:
@@ -210,6 +220,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--allow", metavar="RULE", action="append", default=[], help="let a value through that this rule refuses"
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="PATTERNS",
+        help="only these of the hosts: names, groups, gpu*, !gpu3, &rack1, KEY=VALUE, with commas between",
     )
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="a sweep: one point for each value of comma lists"

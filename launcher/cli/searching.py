@@ -38,6 +38,10 @@ def fields(line: CommandLine, points: Points) -> Fields:
     from launcher.search import study
 
     deployment, many = points.candidates[0].deployment, len(points.candidates) - 1
+    if deployment.target.kind == "slurm":
+        raise ConfigError(
+            "--search chooses one point after the other: run it in one job, with target=process, or leave --search out"
+        )
     if deployment.target.kind == "ssh" and len(deployment.target.hosts) > 1:
         raise ConfigError(
             "--search chooses one point after the other, on one host: name one in target.hosts, or leave --search out"

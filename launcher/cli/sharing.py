@@ -1,4 +1,4 @@
-"""Several equal hosts share the points of a sweep: which ones, whether they are equal, and the run on all of them."""
+"""Several equal hosts, or jobs, share the points of a sweep: which ones, whether they are equal, and the run on all."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from launcher.host.transport import Transport
     from launcher.sweep.points import Points
     from launcher.sweep.record import Sweep
-    from launcher.sweep.session import Watcher
-    from launcher.sweep.shared import Ended, Host
+    from launcher.sweep.shared import Ended, Host, Watcher
 
 
 def hosts(points: Points) -> tuple[str, ...]:
@@ -30,7 +29,16 @@ def hosts(points: Points) -> tuple[str, ...]:
     """
     deployment = points.candidates[0].deployment
     target = deployment.target
-    if target.kind != "ssh" or len(target.hosts) < 2:
+    if target.kind == "slurm":
+        from launcher.cli import jobs
+
+        return jobs.names(points)
+    if target.kind != "ssh":
+        return ()
+    from launcher.host.ssh_route import check_hosts
+
+    check_hosts(target)
+    if len(target.hosts) < 2:
         return ()
     if len(points.candidates) < 2:
         raise ConfigError("several hosts share points, and here is one configuration: name one host in target.hosts")
@@ -42,10 +50,12 @@ def hosts(points: Points) -> tuple[str, ...]:
 def looked(points: Points, sweep: Sweep) -> Sweep:
     """Look at the hosts that will share a sweep, before anything is touched, and return it with what they are.
 
+    Which nodes jobs get is known later; each of them has its own baseline, so that they need not be equal.
+
     Raises:
         UnreachableError: one of them cannot be reached.
         HostError: one of them is not ready.
-        ConfigError: they are not equal; says in what.
+        ConfigError: they are not equal; says in what. No job can be submitted here.
     """
     from launcher.fleet import equal
     from launcher.fleet.rollout import parallel, transports
@@ -53,11 +63,16 @@ def looked(points: Points, sweep: Sweep) -> Sweep:
     from launcher.host.requests import probe_request
     from launcher.sweep import shared, shares
 
-    names = shares.hosts_of(sweep)
-    if not names:
-        return sweep
     baseline = points.candidates[0]
     target = baseline.deployment.target
+    names = shares.hosts_of(sweep)
+    if target.kind == "slurm":
+        from launcher.slurm import cluster
+
+        cluster.need()
+        return sweep
+    if not names:
+        return sweep
     request = probe_request(baseline.release, baseline.deployment, secret_values.read(baseline.deployment))
 
     def one(way: Transport) -> dict[str, str] | LaunchError:
@@ -94,6 +109,10 @@ def run(points: Points, sweep: Sweep, folder: Path, watcher: Watcher, emit: Tell
     from launcher.sweep.statistics import judge
 
     deployment = points.candidates[0].deployment
+    if deployment.target.kind == "slurm":
+        from launcher.cli import jobs
+
+        return jobs.run(points, sweep, folder, watcher)
     judgement, secrets = judge(sweep), secret_values.read(deployment)
     ways = {way.host: way for way in transports(deployment.target)}
     found: list[Host] = []

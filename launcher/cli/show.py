@@ -50,7 +50,8 @@ def release(deployment: Deployment, release: Release, folder: Path | None) -> No
 
 def how_to_name_a_host(line: CommandLine) -> None:
     """Say what makes a deployment of a rendering."""
-    words = [*line.names, *line.overrides, "target=ssh", "target.hosts=[HOST]"]
+    given = [word for word in line.overrides if word.lstrip("+") != "target=render"]
+    words = [*line.names, *given, "target=ssh", "target.hosts=[HOST]"]
     print("\nNo host was named, so nothing was deployed. Next, with a host of yours:")
     print(f"  launch up {shlex.join(words)}")
 

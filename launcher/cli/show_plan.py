@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.cli.tell import paint
+from launcher.sweep.figures import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +43,7 @@ def record(points: Points, missing: str, sweep: Sweep | None) -> dict[str, Any]:
         "workloads": [dataclasses.asdict(w) for w in sweep.workloads] if sweep else [],
         **cost,
         **({"hosts": _hosts(sweep)} if sweep and sweep.homes else {}),
+        **_asks(points, sweep),
         **({"search": {"most": sweep.search, "late": dict(sweep.late)}} if sweep and sweep.search else {}),
         "missing": missing,
         "exit_code": 0,
@@ -52,7 +54,10 @@ def lines(points: Points, sweep: Sweep | None) -> list[str]:
     """Return the text of a plan."""
     if sweep and not points.axes and not points.client_axes:
         return _work(sweep)
-    told = [paint(f"sweep of {len(points.candidates)} points", "bold"), *_points([c.point for c in points.candidates])]
+    told = [
+        paint(f"sweep of {counted(len(points.candidates), 'point')}", "bold"),
+        *_points([c.point for c in points.candidates]),
+    ]
     if len(points.candidates) > _MOST:
         told += _axes("axes", points.axes)
     told += [*_axes("loads", points.client_axes), *_notes([c.point for c in points.candidates])]
@@ -93,11 +98,11 @@ def _notes(points: Sequence[Point]) -> list[str]:
     for texts in alike.values():
         shown = list(texts.items()) if len(texts) <= _ALIKE else list(texts.items())[:1]
         for note, labels in shown:
-            where = labels[0] if len(labels) == 1 else f"{len(labels)} points"
+            where = labels[0] if len(labels) == 1 else counted(len(labels), "point")
             told.append(f"  {paint('!', '!')} {where}: {note}")
         if len(texts) > len(shown):
             others = len({label for labels in texts.values() for label in labels} - set(shown[0][1]))
-            told.append(f"    and alike of {others} more points")
+            told.append(f"    and alike of {others} more point{'s'[: others != 1]}")
     return told
 
 
@@ -135,21 +140,27 @@ def _work(sweep: Sweep) -> list[str]:
 
 def _order(points: Points, sweep: Sweep) -> list[str]:
     """Return in which order is measured, and what that takes."""
+    from launcher.sweep import shares
+
     cost = _cost(points, sweep)
     settings = sweep.settings
     again = f", the baseline again after every {settings.baseline_every}" if settings.baseline_every else ""
     told = [f"  order: the baseline, the points as listed{again}; the next round backwards"]
     told = _search(points, sweep, again) if sweep.search else told
-    told += _shared(sweep) if sweep.homes else []
+    if sweep.target == shares.SLURM:
+        told += _jobs(points, sweep)
+    elif sweep.homes:
+        told += _shared(sweep)
     time = f"about {_duration(cost['seconds'])} ({cost['seconds_each']:.3g} s each, {cost['origin']})"
     least = "at most where nothing is undecided" if sweep.search else "at least"
     limit = f"; ended after {settings.minutes:g} min" if settings.minutes else ""
     if points.candidates[0].deployment.bench.kind != "serve":
-        return [*told, f"  {cost['starts']} fresh starts {least}: {time}{limit}; no server is touched"]
-    told.append(f"  {cost['starts']} starts of the server {least}, each with all loads: {time}{limit}")
+        return [*told, f"  {counted(cost['starts'], 'fresh start')} {least}: {time}{limit}; no server is touched"]
+    told.append(f"  {counted(cost['starts'], 'start')} of the server {least}, each with all loads: {time}{limit}")
     if points.candidates[0].deployment.target.kind in ("local", "ssh"):
         serve = "serve" if "," in sweep.target else "serves"
         told.append(f"  {sweep.target} {serve} nobody else for that time; afterwards what is there now is put back")
+        told += ["  closing: what is put back is measured once more, if it is served now"] if settings.closing else []
     return told
 
 
@@ -176,6 +187,26 @@ def _shared(sweep: Sweep) -> list[str]:
     idle = [host for host in sweep.hosts if host not in starts]
     told = told if len(starts) > 1 else [f"  all on {sweep.target}"]
     return [*told, *([f"  left alone, for there are fewer points than hosts: {', '.join(idle)}"] if idle else [])]
+
+
+def _jobs(points: Points, sweep: Sweep) -> list[str]:
+    """Return how many jobs share the points, and what each of them asks for."""
+    from launcher.cli import jobs
+
+    starts = [one["starts"] for one in _hosts(sweep).values()]
+    each = f"{min(starts)}" if min(starts) == max(starts) else f"{min(starts)} to {max(starts)}"
+    return [
+        f"  {len(starts)} jobs of Slurm, each on one node with a baseline of its own: {each} starts in a job",
+        f"  each asks for: {jobs.asked(points.candidates[0].deployment)}; waiting in the queue is not counted below",
+    ]
+
+
+def _asks(points: Points, sweep: Sweep | None) -> dict[str, str]:
+    from launcher.cli import jobs
+    from launcher.sweep import shares
+
+    slurm = sweep is not None and sweep.target == shares.SLURM
+    return {"each_job": jobs.asked(points.candidates[0].deployment)} if slurm else {}
 
 
 def _hosts(sweep: Sweep) -> dict[str, dict[str, Any]]:

@@ -38,7 +38,11 @@ def only_plan(line: CommandLine, points: Points, missing: str, sweep: Sweep | No
     if missing:
         print(f"\nNothing was measured. Missing is {missing}. Next:")
         words = [] if sweep else ["bench=allreduce"]
-        words += [] if points.candidates[0].deployment.target.kind != "render" else ["target=process"]
+        if points.candidates[0].deployment.target.kind == "render":
+            given = tuple(word for word in line.overrides if word.lstrip("+") != "target=render")
+            hosts = ["target=ssh", "target.hosts=[HOST]"]  # a closing measurement needs what serves there
+            words += hosts if points.candidates[0].deployment.sweep.closing else ["target=process"]
+            line = dataclasses.replace(line, overrides=given)
         print(f"  {command(line, *words)}")
     return 0
 
@@ -104,11 +108,23 @@ class Progress:
             return
         start = "\r\x1b[K" if sys.stderr.isatty() else ""
         print(
-            f"{start}{trial.order}/{total} {label}: {_gave(sweep, trial)} ({trial.seconds:.1f} s;"
+            f"{start}{done}/{total} {label}: {_gave(sweep, trial)} ({trial.seconds:.1f} s;"
             f" about {left / 60:.1f} min left)",
             file=sys.stderr,
             flush=True,
         )
+
+    def closed(self, sweep: Sweep, trial: Trial) -> None:
+        """Say what production gave when it was back."""
+        from launcher.sweep import shares
+
+        self.last = sweep
+        if self._line.json:
+            told = {"closing": trial.order, **({"host": trial.host} if trial.host else {}), "failure": trial.failure}
+            print(json.dumps(told), file=sys.stderr, flush=True)
+            return
+        start, name = "\r\x1b[K" if sys.stderr.isatty() else "", shares.on("production, back again", trial.host)
+        print(f"{start}{name}: {_gave(sweep, trial)} ({trial.seconds:.1f} s)", file=sys.stderr, flush=True)
 
 
 def _gave(sweep: Sweep, trial: Trial) -> str:
@@ -134,7 +150,7 @@ def end(
     dropped: Mapping[str, LaunchError] | None = None,
 ) -> None:
     """Print what a sweep found out, and which hosts that share it dropped out."""
-    from launcher.sweep import current, effects, tables
+    from launcher.sweep import closing, current, effects, tables
 
     told = tables.summary(sweep, judgement) if len(sweep.points) > 1 else []
     out = [_dropped(sweep, host, error) for host, error in (dropped or {}).items()]
@@ -153,6 +169,7 @@ def end(
     print()
     for text in (
         *told,
+        *closing.told(sweep),
         *current.told(sweep),
         *judgement.notes,
         *([f"Ended: {why}."] if why and len(sweep.points) > 1 else []),
@@ -173,20 +190,25 @@ def _dropped(sweep: Sweep, host: str, error: LaunchError) -> dict[str, Any]:
 
 
 def _unfinished(sweep: Sweep, dropped: Mapping[str, Any]) -> str:
+    from launcher.sweep import shares
+
     points = dropped["unfinished"]
     if not points:
         return f"{dropped['host']} dropped out when every point of it was measured."
     names = ", ".join(f"'{label}'" for label in points[:_QUOTED])
     more = f" and {len(points) - _QUOTED} more" if len(points) > _QUOTED else ""
+    where = "" if sweep.target == shares.SLURM else ", there or on other hosts"
     return (
-        f"{dropped['host']} dropped out, not measured to the end: {names}{more}. To finish them, there or on other"
-        f" hosts: launch -m … --resume={sweep.id}"
+        f"{dropped['host']} dropped out, not measured to the end: {names}{more}. To finish them{where}:"
+        f" launch -m … --resume={sweep.id}"
     )
 
 
 def _record(sweep: Sweep, judgement: Judgement, why: str, told: list[str], paths: Sequence[Path]) -> dict[str, Any]:
-    from launcher.sweep import current, effects
+    from launcher.sweep import closing, current, effects
     from launcher.sweep.plain import to_plain
+
+    production = {"summary": closing.told(sweep), "trials": to_plain(sweep.closing)}
 
     return {
         "id": sweep.id,
@@ -197,6 +219,7 @@ def _record(sweep: Sweep, judgement: Judgement, why: str, told: list[str], paths
         **({"search": _search(sweep, judgement)} if sweep.search else {}),
         "effects": [dataclasses.asdict(effect) for effect in effects.effects(sweep, judgement)],
         "trials": to_plain(sweep.trials),
+        **({"closing": production} if production["summary"] else {}),
         "not_counted": current.told(sweep),
         "files": [str(path) for path in paths],
     }

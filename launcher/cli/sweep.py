@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 import signal
@@ -23,10 +24,12 @@ from launcher.sweep.points import Points, build
 from launcher.sweep.record import Settings, Sweep
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from launcher.cli.parser import CommandLine
     from launcher.render import Release
     from launcher.schema import Deployment
-    from launcher.sweep.record import Workload
+    from launcher.sweep.record import Judgement, Workload
 
 
 def multirun(line: CommandLine, *, run: bool) -> int:
@@ -113,7 +116,7 @@ def _sweep(line: CommandLine, points: Points, workloads: tuple[Workload, ...]) -
         name=deployment.name,
         id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{deployment.name}-{deployment.bench.kind}",
         command=show_sweep.command(line),
-        target=", ".join(dict.fromkeys(homes.values())) or _target(deployment),
+        target=_target(deployment, homes),
         axes=points.axes,
         workloads=workloads,
         points=tuple(candidate.point for candidate in points.candidates),
@@ -126,7 +129,11 @@ def _sweep(line: CommandLine, points: Points, workloads: tuple[Workload, ...]) -
     )
 
 
-def _target(deployment: Deployment) -> str:
+def _target(deployment: Deployment, homes: Mapping[str, str]) -> str:
+    if deployment.target.kind == "slurm":
+        return shares.SLURM
+    if homes:
+        return ", ".join(dict.fromkeys(homes.values()))
     if deployment.target.kind in ("process", "local"):
         return "this machine"
     return ", ".join(deployment.target.hosts)
@@ -163,7 +170,7 @@ def _run(line: CommandLine, points: Points, sweep: Sweep) -> int:
 
 
 def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> int:
-    from launcher.sweep import current, journal, report, session, shared
+    from launcher.sweep import closing, session, shared
     from launcher.sweep.statistics import judge
 
     watcher, why, ended = show_sweep.Progress(line), "", shared.Ended("")
@@ -175,8 +182,10 @@ def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> 
             ended = sharing.run(points, sweep, folder, watcher, watcher.tell)
             why = ended.why
         else:
-            with measuring.measuring(points, sweep, folder, watcher.tell) as measure:
-                sweep, why = session.run(sweep, folder, measure, watcher, step=searching.step(sweep))
+            with measuring.measuring(points, sweep, folder, watcher.tell) as host:
+                sweep, why = session.run(sweep, folder, host.measure, watcher, step=searching.step(sweep))
+                closing.take(sweep, folder, host.closing, watcher, show_sweep.note)
+            ended = shared.Ended(why, lost=host.lost)
     except KeyboardInterrupt:
         why = "interrupted"
         kept = "what was measured is kept" if watcher.last else "nothing was measured yet"
@@ -186,27 +195,43 @@ def _measured(line: CommandLine, points: Points, sweep: Sweep, folder: Path) -> 
             show_sweep.note(f"what was measured is kept in {folder}; go on with --resume={folder.name}")
         raise
     finally:
-        sweep = watcher.last or sweep
-        judgement = judge(sweep)
-        told = dataclasses.replace(
-            sweep, facts={**sweep.facts, "ended": why or "stopped by an error", **current.facts(sweep)}
-        )
-        paths = report.write(folder, told, judgement) if sweep.trials else []
-        _remember(sweep, points)
-        if not sweep.trials and not sweep.past and journal.is_empty(folder):  # nothing that anybody could look for
-            shutil.rmtree(folder, ignore_errors=True)
+        with _undisturbed():
+            sweep = watcher.last or sweep
+            judgement = judge(sweep)
+            paths, unwritten = _written(points, sweep, judgement, folder, why or "stopped by an error")
     show_sweep.end(line, sweep, judgement, why, paths, ended.dropped)
     if why == "interrupted":
         return 130
     whole = [part for part in shares.parts(sweep) if part.target not in ended.dropped]
     gave = [any(not r.invalid for trial in part.trials for r in trial.readings) for part in whole]
-    return worst([0 if all(gave) else 1, *(error.exit_code for error in ended.dropped.values())])
+    failed = [*ended.dropped.values(), *ended.lost, *unwritten]
+    return worst([0 if all(gave) else 1, *(error.exit_code for error in failed)])
+
+
+def _written(
+    points: Points, sweep: Sweep, judgement: Judgement, folder: Path, ended: str
+) -> tuple[list[Path], list[LaunchError]]:
+    """Write the report and the memory of what was measured; return its paths, and what could not be written."""
+    from launcher.slurm import spool
+    from launcher.sweep import current, journal, report
+
+    paths, unwritten = list[Path](), list[LaunchError]()
+    told = dataclasses.replace(sweep, facts={**sweep.facts, "ended": ended, **current.facts(sweep)})
+    with _told(unwritten):
+        paths = report.write(folder, told, judgement) if sweep.trials else []
+    with _told(unwritten):
+        _remember(sweep, points)
+    # Nothing that anybody could look for, as the output of a job would be.
+    if not sweep.trials and not sweep.past and journal.is_empty(folder) and not spool.used(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    return paths, unwritten
 
 
 def _remember(sweep: Sweep, points: Points) -> None:
     """Add what was measured to the memory that later plans warn from."""
     from launcher.bench import memory
     from launcher.catalogue import measured
+    from launcher.sweep import disk
 
     if points.candidates[0].deployment.bench.kind != "allreduce":
         return
@@ -217,7 +242,32 @@ def _remember(sweep: Sweep, points: Points) -> None:
         for row in memory.rows(part, deployments, shares.on(f"sweep {sweep.id}", host))
     ]
     if found:
-        measured.add(found, Path(points.candidates[0].deployment.sweep.out).expanduser())
+        out = Path(points.candidates[0].deployment.sweep.out).expanduser()
+        with disk.told(out / measured.OWN, "the memory of what was measured is not written"):
+            measured.add(found, out)
+
+
+@contextlib.contextmanager
+def _told(errors: list[LaunchError]) -> Iterator[None]:
+    """Tell what cannot be written and go on: what was measured is in the journal, and still worth to be shown."""
+    try:
+        yield
+    except LaunchError as error:
+        show_sweep.note(str(error))
+        errors.append(error)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let no further Ctrl-C end this program while it writes down what was measured: that takes a second or two."""
+    before = {
+        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(*_: object) -> None:

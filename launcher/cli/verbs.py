@@ -193,6 +193,8 @@ def _deploy(line: CommandLine, *, apply: bool) -> int:
     prepared = prepare(line)
     if any(item.deployment.target.kind == "process" for item in prepared):
         raise ConfigError("target=process has no systemd to deploy to: launch run, launch bench, or launch -m")
+    if any(item.deployment.target.kind == "slurm" for item in prepared):
+        raise ConfigError("target=slurm is for sweeps (launch -m); to serve in a job: launch render --format sbatch")
     if all(item.deployment.target.kind == "render" for item in prepared):
         return _render(line, prepared, keep=apply)
     if any(item.deployment.target.kind == "render" for item in prepared):

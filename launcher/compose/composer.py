@@ -24,6 +24,7 @@ from launcher.compose.search_path import hydra
 from launcher.compose.sources import Source, Sources, called, files_of, listed_groups
 from launcher.compose.written import keep_as_written
 from launcher.errors import ConfigError, nearest
+from launcher.inventory import targets
 from launcher.paths import GROUPS
 from launcher.schema import Deployment
 
@@ -122,7 +123,8 @@ class Composer:
         keep_as_written(data, sources)
         deployment = to_deployment(data, sources.origin)
         _check_name(deployment.name, sources)
-        return Composition(deployment, sources, base.notes)
+        deployment, notes = _with_hosts(deployment)
+        return Composition(deployment, sources, (*base.notes, *notes))
 
     def _data(self, base: _Base, values: Sequence[Override]) -> dict[str, Any]:
         """Return the resolved values; up to the last one that needs Hydra they are set by it, once for all points."""
@@ -199,6 +201,14 @@ def _notes(layers: Layers, choices: Mapping[str, str]) -> tuple[str, ...]:
         if hit and weaker:
             notes.append(f"{hit[0].label}/{name}.yaml stands before the file of that name in {', '.join(weaker)}")
     return tuple(notes)
+
+
+def _with_hosts(deployment: Deployment) -> tuple[Deployment, tuple[str, ...]]:
+    """Return the deployment with the hosts that its target's groups and patterns stand for, and notes."""
+    if not targets.wants(deployment.target):
+        return deployment, ()
+    target, notes = targets.resolved(deployment.target)
+    return dataclasses.replace(deployment, target=target), notes
 
 
 def _check_name(name: str, sources: Sources) -> None:

@@ -161,7 +161,7 @@ def _scalar(hint: object, value: object) -> object:  # noqa: C901 - one case a t
         choices = [str(c) for c in get_args(hint)]
         if value in choices:
             return value
-        raise _Problem(f"is {_shown(value)}{nearest(str(value), choices)}; one of {', '.join(choices)}")
+        raise _Problem(f"is {_shown(value)}{nearest(str(value), choices)}; one of {', '.join(filter(None, choices))}")
     if hint is bool:
         if isinstance(value, bool):
             return value

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 #: Maps whose names are set one by one, so that each has its own origin and arrives as typed.
+_SEVERAL = 2
 _MAPS = ("env", "secrets", "secrets.env", "secrets.args", "engine.args")
 
 
@@ -81,14 +82,55 @@ def parse(texts: Sequence[str], labels: Mapping[str, str] | None = None) -> list
             parsed.append(_parsed(text))
         except HydraException:
             problems.append(
-                f"{called(text, labels)} cannot be read; a value with special characters needs quotes:"
-                f" {quoted(shown(text))}"
+                f"{called(text, labels)} cannot be read; {_advice(shown(text))}"
                 if "=" in text
                 else f"{text!r} is neither a verb, a deployment's name nor an override KEY=VALUE"
             )
     if problems:
         raise ConfigError(*problems)
     return parsed
+
+
+def _advice(text: str) -> str:
+    """Return how an override could be meant: as one value in quotes, or as a list of which some need quotes."""
+    key, _, value = text.partition("=")
+    found = f"a value with special characters needs quotes: {quoted(text)}"
+    elements = split(value)
+    if len(elements) < _SEVERAL:
+        return found
+    listed = ",".join(one if _is_one(one) else quoted_value(one.strip()) for one in elements)
+    return f"{found}; in a list each such value does: {shlex.quote(f'{key}={listed}')}"
+
+
+def _is_one(element: str) -> bool:
+    """Return whether an element of a list can stand there as it is."""
+    try:
+        return bool(element.strip()) and not _parsed(f"x={element}").is_sweep_override()
+    except HydraException:
+        return False
+
+
+def split(text: str) -> list[str]:
+    """Split at the commas that stand in no quotes and no brackets."""
+    parts, depth, quote, escaped = [""], 0, "", False
+    for sign in text:
+        if escaped:
+            escaped = False
+        elif sign == "\\":
+            escaped = True
+        elif quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        elif sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+        elif sign == "," and not depth:
+            parts.append("")
+            continue
+        parts[-1] += sign
+    return parts
 
 
 def read(texts: Sequence[str], top_level: Sequence[str], labels: Mapping[str, str] | None = None) -> Overrides:

@@ -88,33 +88,10 @@ def _check_length(key: str, value: RangeSweep) -> None:
 
 def _leaves(text: str) -> list[str]:
     """Return the values in the text of a list, out of all its functions, as they are written."""
-    parts = _split(text)
+    parts = ov.split(text)
     if len(parts) > 1:
         return [leaf for part in parts for leaf in _leaves(part)]
     call = _CALL.fullmatch(text)
     if call:
-        return [leaf for part in _split(call[1]) if not _NAMED.match(part) for leaf in _leaves(part)]
+        return [leaf for part in ov.split(call[1]) if not _NAMED.match(part) for leaf in _leaves(part)]
     return [text.strip()]
-
-
-def _split(text: str) -> list[str]:
-    """Split at the commas that stand in no quotes and no brackets."""
-    parts, depth, quote, escaped = [""], 0, "", False
-    for sign in text:
-        if escaped:
-            escaped = False
-        elif sign == "\\":
-            escaped = True
-        elif quote:
-            quote = "" if sign == quote else quote
-        elif sign in "'\"":
-            quote = sign
-        elif sign in "([{":
-            depth += 1
-        elif sign in ")]}":
-            depth -= 1
-        elif sign == "," and not depth:
-            parts.append("")
-            continue
-        parts[-1] += sign
-    return parts

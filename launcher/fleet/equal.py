@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def traits(facts: Mapping[str, Any], indices: Sequence[str]) -> dict[str, str]:
-    """Return what has to be equal, for people: GPUs, driver, and the packages of the engine.
+    """Return what has to be equal, for people: GPUs, the links between them, driver, and the packages of the engine.
 
     Args:
         facts: of `launcher.agent.facts`.
@@ -23,6 +23,7 @@ def traits(facts: Mapping[str, Any], indices: Sequence[str]) -> dict[str, str]:
     versions = (facts["engine"] or {}).get("versions") or {}
     return {
         "GPUs": _unknown(facts, "gpus") or " + ".join(f"{n} x {kind}" for kind, n in sorted(kinds.items())) or "none",
+        "links": _links(facts, gpus),
         "driver": " or ".join(drivers) or "unknown",
         "engine": _unknown(facts, "engine") or ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) or "unknown",
     }
@@ -43,6 +44,21 @@ def differences(hosts: Mapping[str, Mapping[str, str]]) -> list[str]:
     ]
 
 
+def _links(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> str:
+    """Return how each GPU reaches the others and the host, alike ones counted; their order does not matter."""
+    rows, numbers = facts.get("topology"), [gpu["index"] for gpu in gpus]
+    if not rows or not numbers or max(numbers) >= len(rows):
+        return (_unknown(facts, "topology") or "unknown") if numbers else "none"
+    kinds: Counter[str] = Counter()
+    for gpu in gpus:
+        others = Counter(rows[gpu["index"]][number] for number in numbers if number != gpu["index"])
+        ways = " ".join(f"{n} {way}" for way, n in sorted(others.items()))
+        generation, width = gpu.get("pcie_generation_max"), gpu.get("pcie_width")
+        lanes = f"PCIe {generation or '?'} x{width or '?'}" if generation or width else ""
+        kinds[", ".join(part for part in (ways, lanes) if part)] += 1
+    return " + ".join(f"{n} x ({kind})" if kind else f"{n}" for kind, n in sorted(kinds.items()))
+
+
 def _gpu(gpu: Mapping[str, Any]) -> str:
     """Return what a GPU is, and the limits that make one slower than its like."""
     memory, power = gpu["memory_mib"], gpu["power_limit_w"]
@@ -50,4 +66,5 @@ def _gpu(gpu: Mapping[str, Any]) -> str:
 
 
 def _unknown(facts: Mapping[str, Any], name: str) -> str:
-    return "" if facts[name] is not None else f"unknown ({facts['unknown'].get(name, 'this host does not say')})"
+    known = facts.get(name) is not None
+    return "" if known else f"unknown ({facts['unknown'].get(name, 'this host does not say')})"

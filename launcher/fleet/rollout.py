@@ -91,13 +91,12 @@ def transports(target: Target) -> list[Transport]:
         return [LocalTransport(target.python, target.sudo_password_file)]
     if not target.hosts:
         raise ConfigError("target.hosts is empty: name the hosts, as in 'target.hosts=[gpu1,gpu2]'")
-    doubles = sorted({h for h in target.hosts if target.hosts.count(h) > 1})
-    if doubles:
-        raise ConfigError(f"target.hosts names {', '.join(doubles)} more than once")
     if target.parallel < 1:
         raise ConfigError("target.parallel must be 1 or more")
     from launcher.host.ssh import SshTransport
+    from launcher.host.ssh_route import check_hosts
 
+    check_hosts(target)
     return [SshTransport(host, target) for host in target.hosts]
 
 

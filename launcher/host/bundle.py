@@ -27,7 +27,7 @@ _MODULES = (
     *("failed", "staging", "leftovers", "serving", "keep", "origin", "generations", "marker"),
     *("drift_files", "drift_loaded", "drift_processes", "drift_inputs", "drift_host", "check"),
     *("metrics", "watch_memory", "watch"),
-    *("probe", "transaction", "change", "session", "past", "uninstall", "fix", "main"),
+    *("probe", "transaction", "change", "restored", "session", "past", "uninstall", "fix", "main"),
 )
 
 #: What a task of a batch job needs of them; `launcher.agent.task` comes last.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.errors import ConfigError
 from launcher.host import ssh_config, ssh_names, ssh_refused
+from launcher.schema import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,10 +60,41 @@ def route(host: str, target: Target) -> tuple[Endpoint, ...]:
     Raises:
         ConfigError: the configuration cannot be read, or wants what cannot be done here.
     """
-    written = ssh_names.parse(host)
-    name = ssh_names.Name(written.host, written.user or target.user, written.port or target.port)
+    place = target.places.get(host, Place())
+    written = ssh_names.parse(place.address or host)
+    user, port = written.user or place.user or target.user, written.port or place.port or target.port
+    name = ssh_names.Name(written.host, user, port)
+    own_key = existing(f"{host}: identity file of the inventory", place.identity_file)
+    target = replace(target, identity_file=own_key or target.identity_file)
     config = existing("target.ssh_config", target.ssh_config)
     return _walk(name, lambda hop: ssh_config.ask(hop, config), target, (), None)
+
+
+def check_hosts(target: Target) -> None:
+    """Refuse names in ``target.hosts`` that are none, and a host that is named twice, also in two spellings.
+
+    Two spellings of one name are one host where both lead to the same port of the same machine.
+
+    Raises:
+        ConfigError: says which.
+    """
+    alike: dict[str, list[str]] = {}
+    for host in target.hosts:
+        alike.setdefault(ssh_names.parse(host).host.lower(), []).append(host)
+    doubles = []
+    for written in alike.values():
+        places: dict[tuple[str, int], list[str]] = {}
+        for host in written if len(written) > 1 else ():
+            last = route(host, target)[-1]
+            places.setdefault((last.hostname.lower(), last.port), []).append(host)
+        doubles += [tuple(dict.fromkeys(names)) for names in places.values() if len(names) > 1]
+    if doubles:
+        raise ConfigError(
+            *(
+                f"target.hosts names {names[0]} more than once{f', as {names[1]}' if len(names) > 1 else ''}"
+                for names in doubles
+            )
+        )
 
 
 def _walk(

@@ -22,7 +22,7 @@ from launcher.errors import RenderError
 from launcher.render import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from launcher.render.release import Release
     from launcher.schema import Deployment, Slurm
@@ -32,7 +32,7 @@ _GPUS = re.compile(r"([A-Za-z0-9_.-]+:)?[1-9][0-9]*")
 #: sbatch takes quotes, backslashes and ``#`` in such a line for its own.
 _EXTRA = re.compile(r"--([a-z][a-z0-9-]*)(=[A-Za-z0-9_.,:@%/+*\[\]&|()=-]+)?")
 #: What the script says by itself, and what would undo it.
-_OWN = {
+OWN = {
     "partition": "slurm.partition",
     "account": "slurm.account",
     "time": "slurm.minutes",
@@ -71,7 +71,7 @@ def script(deployment: Deployment, release: Release, program: Callable[[str], st
         RenderError: Slurm cannot serve it so, or a value of ``slurm`` cannot be written.
     """
     python = encode.plain_path("target.python", deployment.target.python)
-    if problems := [*_unfit(deployment), *_malformed(deployment.slurm)]:
+    if problems := [*_unfit(deployment), *malformed(deployment.slurm)]:
         raise RenderError(*problems)
     cpus = deployment.slurm.cpus
     srun = ["exec srun --export=ALL --mpi=none --cpu-bind=none --kill-on-bad-exit=0"]
@@ -94,11 +94,11 @@ def script(deployment: Deployment, release: Release, program: Callable[[str], st
 def options(deployment: Deployment, release: Release) -> list[str]:
     """Return what is asked of sbatch, one option each."""
     slurm, unit = deployment.slurm, deployment.unit
-    gpus = "" if slurm.gpus == "none" else slurm.gpus or str(deployment.engine.tensor_parallel)
+    each = gpus(deployment)
     return [
         f"--job-name=launch-{release.name}",
         f"--nodes={slurm.nodes}",
-        *([f"--gpus-per-node={gpus}"] if gpus else []),
+        *([f"--gpus-per-node={each}"] if each else []),
         f"--cpus-per-task={slurm.cpus}" if slurm.cpus else "--exclusive",
         *([f"--partition={slurm.partition}"] if slurm.partition else []),
         *([f"--account={slurm.account}"] if slurm.account else []),
@@ -110,20 +110,30 @@ def options(deployment: Deployment, release: Release) -> list[str]:
     ]
 
 
+def gpus(deployment: Deployment) -> str:
+    """Return how many GPUs of a node are asked for, as Slurm writes it; empty: it is not asked."""
+    asked = deployment.slurm.gpus
+    return "" if asked == "none" else asked or str(deployment.engine.tensor_parallel)
+
+
+def option(text: str) -> tuple[str, str] | None:
+    """Return name and value of a further option of sbatch; None where it is not written as one."""
+    match = _EXTRA.fullmatch(text)
+    return (match[1], (match[2] or "")[1:]) if match else None
+
+
 def _sorted(release: Release) -> list[tuple[str, str]]:
     return sorted(release.env.items())
 
 
 def _unfit(deployment: Deployment) -> list[str]:
     """Return what of a deployment no batch script can carry."""
-    problems = []
+    problems = gpus_named(deployment)
     if deployment.secrets.env or deployment.secrets.args:
         problems.append(
             "secrets do not go into a batch script, which Slurm keeps and shows (scontrol write batch_script): call"
             " launch run in a job, which reads them there"
         )
-    if deployment.engine.gpus:
-        problems.append(f"engine.gpus={list(deployment.engine.gpus)}: Slurm chooses the GPUs of a job: leave it empty")
     if str(deployment.engine.args.get("nnodes") or "1") != "1":
         problems.append(
             "engine.args.nnodes: a server over several nodes has another command on each; a script carries one"
@@ -131,7 +141,19 @@ def _unfit(deployment: Deployment) -> list[str]:
     return problems
 
 
-def _malformed(slurm: Slurm) -> list[str]:
+def gpus_named(deployment: Deployment) -> list[str]:
+    """Return a problem where a deployment says which GPUs, for Slurm does that."""
+    named = list(deployment.engine.gpus)
+    return [f"engine.gpus={named}: Slurm chooses the GPUs of a job: leave it empty"] if named else []
+
+
+def malformed(slurm: Slurm, own: Mapping[str, str] = OWN) -> list[str]:
+    """Return what of the settings cannot be asked of sbatch.
+
+    Args:
+        slurm: the settings.
+        own: options that launch gives by itself, with the key that sets each.
+    """
     problems = [
         f"slurm.{key}={value!r} must be letters, digits and _.,@+-"
         for key, value in (("partition", slurm.partition), ("account", slurm.account))
@@ -141,11 +163,11 @@ def _malformed(slurm: Slurm) -> list[str]:
         problems.append(f"slurm.gpus={slurm.gpus!r} must be a number, TYPE:NUMBER, or none")
     if slurm.nodes < 1:
         problems.append(f"slurm.nodes={slurm.nodes} must be 1 or more")
-    for option in slurm.extra:
-        match = _EXTRA.fullmatch(option)
-        if not match:
-            problems.append(f"slurm.extra: {option!r} must be --NAME or --NAME=VALUE, without blanks and quotes")
-        elif match[1] in _OWN:
-            where = f": set {_OWN[match[1]]}" if _OWN[match[1]] else ""
-            problems.append(f"slurm.extra: {option} is this script's own{where}")
+    for text in slurm.extra:
+        found = option(text)
+        if not found:
+            problems.append(f"slurm.extra: {text!r} must be --NAME or --NAME=VALUE, without blanks and quotes")
+        elif found[0] in own:
+            where = f": set {own[found[0]]}" if own[found[0]] else ""
+            problems.append(f"slurm.extra: {text} is this script's own{where}")
     return problems

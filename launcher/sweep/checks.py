@@ -35,6 +35,16 @@ def check(deployment: Deployment) -> None:
         problems.append(f"sweep.effect={sweep.effect:g} is a relative difference, above 0 and below 1")
     if not 0 < sweep.confidence < 1:
         problems.append(f"sweep.confidence={sweep.confidence:g} has to be above 0 and below 1")
+    if sweep.closing and deployment.target.kind == "process":
+        problems.append(
+            "sweep.closing=true measures production once it is back, and with target=process there is none: leave it"
+            " out, or name the host (target=ssh)"
+        )
+    if sweep.closing and bench.kind == "allreduce":
+        problems.append(
+            "sweep.closing=true measures the served model, and with bench=allreduce no server is touched: leave it out,"
+            " or take bench=serve"
+        )
     if bench.seconds <= 0:
         problems.append(f"bench.seconds={bench.seconds:g} has to be above 0")
     if problems:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from launcher.errors import ConfigError
 
 from . import current, shares, shelf, tables
-from .figures import figure, interval, level, relative
+from .figures import counted, figure, interval, level, relative
 
 if TYPE_CHECKING:
     from .record import Judgement, Point, Sweep
@@ -52,7 +52,7 @@ def lines(sweep: Sweep, judgement: Judgement, point: Point) -> list[str]:
     hosts = ", ".join(shares.where(sweep, point)) or sweep.target
     return [
         f"Promoted from sweep {sweep.id}: '{point.label}', release {point.env['LAUNCH_DIGEST']}.",
-        f"Measured {begin} to {end} on {hosts}, {_starts(len(trials))}; baseline {sweep.baseline.digest}.",
+        f"Measured {begin} to {end} on {hosts}, {counted(len(trials), 'start')}; baseline {sweep.baseline.digest}.",
         f"Overall: {word}.",
         *_figures(sweep, judgement, point),
         *([f"Versions: {', '.join(f'{key} {value}' for key, value in ran.items())}."] if ran else []),
@@ -75,14 +75,9 @@ def _figures(sweep: Sweep, judgement: Judgement, point: Point) -> list[str]:
             continue
         why = f" ({verdict.reason})" if verdict.reason else ""
         difference = f"{relative(verdict.difference)} {interval(verdict)}".strip()
-        found.append(
-            f"  {workload.name}: {verdict.word}{why}, {difference}, {value} against {base}, {_starts(verdict.trials)}"
-        )
+        starts = counted(verdict.trials, "start")
+        found.append(f"  {workload.name}: {verdict.word}{why}, {difference}, {value} against {base}, {starts}")
     return found
-
-
-def _starts(count: int) -> str:
-    return f"{count} start{'s'[: count != 1]}"
 
 
 def _moment(seconds: float) -> str:

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 #: From which difference on a factor says more than percent; what would round to 50 % is one.
 _FACTOR = 0.4995
-#: An interval that goes beyond this factor either way says nothing.
-_UNKNOWN = 100.0
+#: An interval that goes beyond its middle by this factor either way says nothing.
+_UNKNOWN = 10.0
+#: From here on a factor is told in whole numbers.
+_WHOLE = 99.5
 
 
 def relative(difference: float) -> str:
@@ -29,19 +31,28 @@ def relative(difference: float) -> str:
 
 
 def interval(verdict: Verdict) -> str:
-    """Return the interval around a difference: "±0.6", or both ends where it is lopsided; empty when there is none."""
+    """Return the interval around a difference, in the unit that `relative` gives that; empty when there is none.
+
+    "±0.6", or both ends where it is lopsided.
+    """
     low, high, middle = verdict.low, verdict.high, verdict.difference
     if not all(map(math.isfinite, (low, high, middle))):
         return ""
-    if 1 + high > _UNKNOWN or 1 + low < 1 / _UNKNOWN:
+    if middle <= -1 or (1 + low) * _UNKNOWN < 1 + middle or 1 + high > (1 + middle) * _UNKNOWN:
         return "not known yet"
-    half, ends = (high - low) / 2, (abs(low), abs(high))
-    if max(*ends, abs(middle)) < _FACTOR:
+    half = (high - low) / 2
+    if abs(middle) < _FACTOR:
         even = abs((low + high) / 2 - middle) <= max(0.001, 0.1 * half)
-        return f"±{half * 100:.1f}" if even else f"{low * 100:+.1f} to {high * 100:+.1f} %"
-    if min(*ends, abs(middle)) >= _FACTOR:
-        return f"{1 + low:.3g} to {1 + high:.3g}"
-    return f"{relative(low)} to {relative(high)}"
+        return f"±{half * 100:.1f}" if even else f"{_percent(low)} to {_percent(high)} %"
+    return f"{_factor(1 + low)} to {_factor(1 + high)} x"
+
+
+def _percent(difference: float) -> str:
+    return f"{difference * 100:+.{0 if abs(difference) >= 1 else 1}f}"
+
+
+def _factor(factor: float) -> str:
+    return f"{factor:.3g}" if factor < _WHOLE else f"{factor:.0f}"
 
 
 def figure(value: float) -> str:
@@ -75,3 +86,8 @@ def middle(details: Iterable[Mapping[str, Any]], *keys: str) -> float:
 def unit(name: str) -> str:
     """Return a unit as people write it."""
     return "µs" if name == "us" else name
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things: "1 point", "2 points"."""
+    return f"{number:,} {what}{'s'[: number != 1]}"

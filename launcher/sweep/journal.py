@@ -27,13 +27,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLAN, JOURNAL = "sweep.json", "journal.jsonl"
-#: Of a sweep that several hosts share it is 2, of a search 3: who does not know of hosts would compare points across
-#: them, who does not know of searches would measure every point.
-VERSION = 3
+#: Kind of a trial that is no start of a point: production, measured when it was back.
+CLOSING = "closing"
+#: Of a sweep that several hosts share it is 2, of a search 3, with a closing measurement 4: who does not know of hosts
+#: would compare points across them, who does not know of searches would measure every point, and who does not know of
+#: closing measurements would count them as starts of the baseline.
+VERSION = 4
 
 
 def _silent(_: str) -> None:
     """Tell nobody."""
+
+
+class TakenError(LaunchError):
+    """There is a sweep of that id already."""
 
 
 def create(out: Path, sweep: Sweep) -> Path:
@@ -41,7 +48,8 @@ def create(out: Path, sweep: Sweep) -> Path:
 
     Raises:
         ConfigError: its id cannot name a folder.
-        LaunchError: the folder exists, or cannot be made; nothing is left behind then.
+        TakenError: the folder exists.
+        LaunchError: it cannot be made; nothing is left behind then.
     """
     if not sweep.id or sweep.id.startswith(".") or "/" in sweep.id or "\0" in sweep.id:
         raise ConfigError(f"a sweep cannot be kept under the id {sweep.id!r}: it has to be a plain name of a folder")
@@ -51,7 +59,7 @@ def create(out: Path, sweep: Sweep) -> Path:
         try:
             folder.mkdir(mode=0o755)
         except FileExistsError:
-            raise LaunchError(
+            raise TakenError(
                 f"{folder}: it exists already and is not overwritten; start the sweep again for a new id, "
                 "name another folder, or remove this one"
             ) from None
@@ -130,12 +138,14 @@ def load(folder: Path, tell: Callable[[str], None] = _silent) -> Sweep:
     elif tail:
         tell(_torn(path, tail, "is passed over"))
     digests = {point.digest for point in (*sweep.points, *sweep.gone)}
-    trials: dict[tuple[str, int], Trial] = {}
+    trials: dict[tuple[str, str, int], Trial] = {}
     for number, line in enumerate(lines, 1):
         trial = _trial(f"{path}:{number}", line, digests)
-        if trials.setdefault((trial.host, trial.order), trial) is not trial:
+        if trials.setdefault((trial.host, trial.kind, trial.order), trial) is not trial:
             tell(f"{path}:{number}: start {trial.order} is there already; this line is passed over")
-    return counted(replace(sweep, trials=tuple(trials.values())))
+    starts = tuple(trial for trial in trials.values() if not trial.kind)
+    closing = tuple(trial for trial in trials.values() if trial.kind == CLOSING)
+    return counted(replace(sweep, trials=starts, closing=closing))
 
 
 def is_empty(folder: Path) -> bool:
@@ -160,7 +170,8 @@ def latest(out: Path) -> Path | None:
 
 
 def _text(sweep: Sweep) -> str:
-    plan = {"version": 3 if sweep.search else 2 if sweep.homes else 1, **to_plain(replace(sweep, trials=(), past=()))}
+    version = 4 if sweep.settings.closing or sweep.closing else 3 if sweep.search else 2 if sweep.homes else 1
+    plan = {"version": version, **to_plain(replace(sweep, trials=(), past=(), closing=()))}
     del plan["trials"], plan["past"]
     return json.dumps(plan, indent=1) + "\n"
 
@@ -190,7 +201,7 @@ def _trial(place: str, line: bytes, digests: set[str]) -> Trial:
         trial: Trial = from_plain(Trial, _json(line, place))
     except UnfitError as error:
         raise LaunchError(f"{place}: {error}") from error
-    if trial.point not in digests:
+    if trial.point not in digests and trial.kind != CLOSING:
         raise LaunchError(f"{place}: point is {trial.point!r}, which {PLAN} does not have")
     return trial
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from launcher.catalogue import inert, rules
+from launcher.compose.experiment import bare
 from launcher.errors import ConfigError
 from launcher.render import Release, render
 from launcher.sweep.record import LeftOut, Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from launcher.compose import Composed, ComposedSweep
     from launcher.schema import Deployment
@@ -160,8 +162,23 @@ class _Builder:
             words=(*item.words, *self._typed),
             env=dict(release.env),
             argv=release.argv,
+            values=_in_force(deployment, item.choices),
         )
         return Candidate(point, item.words, deployment, release, inert.settings(deployment, findings))
+
+
+def _in_force(deployment: Deployment, choices: Mapping[str, str]) -> dict[str, str]:
+    """Return what choices came to, where that is spelled otherwise than they are."""
+    found = {}
+    for key, typed in choices.items():
+        value: object = deployment
+        for name in key.split(".") if "." in key else ():
+            value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+        known = isinstance(value, (str, int, float))
+        text = str(value).lower() if isinstance(value, bool) else str(value) if known else bare(typed)
+        if text != typed:
+            found[key] = text
+    return found
 
 
 def _void(candidate: Candidate) -> dict[str, object]:

@@ -48,6 +48,7 @@ class Point:
         words: what it was composed from, as a command line takes it: overrides, ``-e NAME=VALUE``, ``--allow RULE``.
         env: of its release.
         argv: of its release.
+        values: what choices came to, by axis, where that is spelled otherwise: 16777216 of ``16MiB``.
     """
 
     digest: str
@@ -58,6 +59,7 @@ class Point:
     words: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     argv: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict, metadata=_SPARSE)
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class Trial:
         proof: word by variable, and quote: {"NCCL_ALGO": {"word": "proved", "quote": "…"}}.
         facts: versions, GPU readings before and after, and what else a reader may ask for.
         host: where it ran, of a sweep that several hosts share; else empty.
+        kind: ``closing`` of what serves when production is back (`launcher.sweep.closing`): ``point`` is the digest of
+            its release then, which need be no point of the sweep. Empty of every start of a point.
     """
 
     point: str
@@ -118,6 +122,7 @@ class Trial:
     proof: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     host: str = field(default="", metadata=_SPARSE)
+    kind: str = field(default="", metadata=_SPARSE)
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,7 @@ class Settings:
         baseline_every: points between two trials of the baseline.
         minutes: after its first trial, when no further one begins; 0: no such limit.
         confidence: of all intervals of a sweep together.
+        closing: whether production is measured once more when it is back.
     """
 
     effect: float = 0.02
@@ -139,6 +145,7 @@ class Settings:
     baseline_every: int = 6
     minutes: float = 0
     confidence: float = 0.95
+    closing: bool = field(default=False, metadata=_SPARSE)
 
 
 @dataclass(frozen=True)
@@ -207,6 +214,7 @@ class Sweep:
             `launcher.sweep.shares`.
         search: how many points, beside the baseline, are chosen to be measured; 0: all are. See `launcher.search`.
         late: of a search, why a point is chosen only after all others, by digest.
+        closing: what production gave when it was back; no trials of a point.
     """
 
     name: str
@@ -228,6 +236,7 @@ class Sweep:
     homes: Mapping[str, str] = field(default_factory=dict, metadata=_SPARSE)
     search: int = field(default=0, metadata=_SPARSE)
     late: Mapping[str, str] = field(default_factory=dict, metadata=_SPARSE)
+    closing: tuple[Trial, ...] = field(default=(), metadata=_SPARSE)
 
     @property
     def baseline(self) -> Point:

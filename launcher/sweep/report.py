@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.paths import data_dir
 
-from . import disk, report_plots, report_rates, report_rows, report_speculation, report_view, report_words
-from .figures import unit
+from . import closing, disk, report_plots, report_rates, report_rows, report_speculation, report_view, report_words
+from .figures import counted, figure, unit
 from .tables import ORDER, overall, ranked, summary
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def page(sweep: Sweep, judgement: Judgement) -> str:
     points = ranked(sweep, judgement)
     others = [point for point in points if point.digest != sweep.baseline.digest]
     tally = Counter(overall(sweep, judgement, point) for point in others)
-    answer, *more = summary(sweep, judgement)
+    answer, *more = [*summary(sweep, judgement), *closing.told(sweep)]
     leading = next((word for word in ("better", "trade", "no difference") if tally[word]), "undecided")
     return _template().render(
         sweep=sweep,
@@ -66,6 +66,7 @@ def page(sweep: Sweep, judgement: Judgement) -> str:
         rates_height=report_rates.HEIGHT,
         speculation=report_speculation.speculation(sweep, judgement),
         levels=report_view.levels(sweep, points),
+        production=[one for one in closing.found(sweep) if one.rows],
         effects=report_view.effects(sweep, judgement),
         proofs=[proof for proof in (report_view.proof_of(sweep, point) for point in points) if proof.variables],
         failures=report_view.failures(sweep),
@@ -113,5 +114,11 @@ def _template() -> jinja2.Template:
         autoescape=True,
         finalize=visible,
     )
-    environment.filters |= {"moment": moment, "lasted": report_words.lasted, "unit": unit}
+    environment.filters |= {
+        "counted": counted,
+        "figure": figure,
+        "moment": moment,
+        "lasted": report_words.lasted,
+        "unit": unit,
+    }
     return environment.get_template("report.html.j2")

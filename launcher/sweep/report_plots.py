@@ -71,7 +71,7 @@ def _bent(difference: float, effect: float) -> float:
 def _name(tick: float) -> str:
     if abs(tick) < 0.4:
         return f"{tick * 100:+.2g} %" if tick else "0"
-    return f"{1 + tick:.2g} x"
+    return f"{1 + tick:.2g} x" if tick < 9 else f"{1 + tick:.0f} x"
 
 
 @dataclass(frozen=True)

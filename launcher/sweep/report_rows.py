@@ -32,7 +32,7 @@ def results(sweep: Sweep) -> list[dict[str, Any]]:
     for trial in sweep.trials:
         point = points[trial.point]
         begin = {"order": trial.order, "at": iso(trial.at), "seconds": trial.seconds}
-        begin |= {"point": point.label, "digest": point.digest, "choices": dict(point.choices)}
+        begin |= {"point": point.label, "digest": point.digest, "choices": {**point.choices, **point.values}}
         begin |= {"host": trial.host} if sweep.homes else {}
         for reading in trial.readings or (None,):
             workload = kinds.get(reading.workload) if reading else None
@@ -62,7 +62,12 @@ def verdicts(sweep: Sweep, judgement: Judgement) -> list[dict[str, Any]]:
     rows = []
     for one in judgement.verdicts:
         point, workload = points[one.point], kinds[one.workload]
-        begin = {"point": point.label, "digest": point.digest, "choices": dict(point.choices), **to_plain(one)}
+        begin = {
+            "point": point.label,
+            "digest": point.digest,
+            "choices": {**point.choices, **point.values},
+            **to_plain(one),
+        }
         begin |= {"point": point.label, "kind": workload.kind, "overall": overall(sweep, judgement, point)}
         host = sweep.homes.get(one.point, "")
         begin |= {"host": host} if host else {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .figures import counted
+
 if TYPE_CHECKING:
     from .record import Sweep
 
@@ -44,7 +46,8 @@ def method(sweep: Sweep) -> list[str]:
     settings = sweep.settings
     effect, confidence = f"{settings.effect * 100:.3g} %", f"{settings.confidence * 100:.3g} %"
     every = "every point" if settings.baseline_every == 1 else f"every {settings.baseline_every} points"
-    starts = f"{settings.repeats} to {settings.max_repeats} starts"
+    few, most = settings.repeats, settings.max_repeats
+    starts = counted(most, "start") if few == most else f"{few} to {most} starts"
     ratio = "A difference is the geometric mean of the starts of a point over that of the baseline, minus 1"
     sides = "Better or worse: the interval is on one side of 0 and the difference matters"
     inside = f"no difference: the interval is inside ±{effect}"

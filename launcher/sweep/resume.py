@@ -8,6 +8,7 @@ sweep, they may come and go as well (`launcher.sweep.shares.again`).
 
 from __future__ import annotations
 
+import calendar
 import dataclasses
 import time
 from contextlib import contextmanager
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from .record import Point, Settings, Sweep, Workload
 
 _SHOWN = 3
+#: Characters of the moment that an id begins with, such as 20261130-021500.
+_MOMENT = 15
+#: Sweeps that may begin in one folder at the same time.
+_TRIES = 60
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def opened(
         LaunchError: it cannot be made, read or written.
     """
     if not wanted.id:
-        folder = journal.create(out, sweep)
+        folder, sweep = _new(out, sweep)
         with lock.held(folder, by):
             yield sweep, folder
         return
@@ -75,6 +80,23 @@ def opened(
             tell(line)
         journal.replan(folder, merged)
         yield merged, folder
+
+
+def _new(out: Path, sweep: Sweep) -> tuple[Path, Sweep]:
+    """Make the folder of a new sweep; where another one began in the same second, it gets the id of the next."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return journal.create(out, sweep), sweep
+        except journal.TakenError:
+            if not left:
+                raise
+            sweep = replace(sweep, id=_a_second_later(sweep.id))
+    raise AssertionError  # not reached
+
+
+def _a_second_later(id_: str) -> str:
+    begun = calendar.timegm(time.strptime(id_[:_MOMENT], "%Y%m%d-%H%M%S"))
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(begun + 1)) + id_[_MOMENT:]
 
 
 def merge(old: Sweep, new: Sweep, now: float) -> Sweep:
@@ -97,6 +119,7 @@ def merge(old: Sweep, new: Sweep, now: float) -> Sweep:
             facts={**new.facts, "resumed": [*before, iso(now)]},
             trials=old.trials,
             past=old.past,
+            closing=old.closing,
             gone=gone,
             since=now,
             forgiven=old.forgiven,
@@ -157,7 +180,9 @@ def _differences(old: Sweep, new: Sweep) -> list[str]:
 
 
 def _may_change_hosts(old: Sweep, new: Sweep) -> bool:
-    """Return whether several hosts shared a sweep, and some go on with it, or one of them."""
+    """Return whether several hosts shared a sweep, and some go on with it, or one of them; jobs of Slurm are none."""
+    if shares.SLURM in (old.target, new.target):
+        return old.target == new.target
     return bool(old.homes) and (bool(new.hosts) or new.target in (*old.hosts, *shares.hosts_of(old)))
 
 
@@ -178,7 +203,7 @@ def _told(old: Sweep, merged: Sweep, *, failed: bool) -> list[str]:
     known = {point.digest for point in old.points}
     lines += _points("new", [point for point in merged.points if point.digest not in known])
     lines += _points(
-        "measured by another host now",
+        f"measured by another {'job' if merged.target == shares.SLURM else 'host'} now",
         [p for p in merged.points if p.digest in old.homes and old.homes[p.digest] != merged.homes.get(p.digest)],
     )
     lines += _points("not asked for any more", [point for point in merged.gone if point.digest in known])
@@ -204,7 +229,11 @@ def _points(what: str, points: Sequence[Point]) -> list[str]:
 
 def _settings(old: Settings, new: Settings) -> list[str]:
     pairs = [(f.name, getattr(old, f.name), getattr(new, f.name)) for f in dataclasses.fields(new)]
-    return [f"sweep.{name} was {was:g} and is {now:g}" for name, was, now in pairs if was != now]
+    return [f"sweep.{name} was {_told_as(was)} and is {_told_as(now)}" for name, was, now in pairs if was != now]
+
+
+def _told_as(value: float) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
 def _search(was: int, now: int) -> list[str]:

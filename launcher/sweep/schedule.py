@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .figures import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -194,11 +196,11 @@ def _reason(sweep: Sweep, judgement: Judgement) -> str:
     rest = [point for point in sweep.points[1:] if point.digest in undecided and point not in dead]
     spent, alone = [point for point in rest if point not in still], [point for point in rest if point in still]
     parts = ["every point is decided"] if not rest and not dead else []
-    parts += [f"{_points(len(spent))} undecided after {sweep.settings.max_repeats} starts"] if spent else []
-    parts += [f"{_points(len(alone))} undecided where the baseline has no valid reading"] if alone else []
-    parts += [f"{_points(len(dead))} given up after failing the same way twice"] if dead else []
+    parts += (
+        [f"{counted(len(spent), 'point')} undecided after {counted(sweep.settings.max_repeats, 'start')}"]
+        if spent
+        else []
+    )
+    parts += [f"{counted(len(alone), 'point')} undecided where the baseline has no valid reading"] if alone else []
+    parts += [f"{counted(len(dead), 'point')} given up after failing the same way twice"] if dead else []
     return ", ".join(parts)
-
-
-def _points(count: int) -> str:
-    return f"{count} point{'s'[: count > 1]}"

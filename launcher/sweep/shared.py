@@ -11,22 +11,26 @@ import dataclasses
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from launcher.errors import HostError, LaunchError
 from launcher.fleet.rollout import worst
 
-from . import current, session, shares
+from . import closing, current, session, shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from .record import Point, Sweep, Trial
-    from .session import Measure, Watcher
+    from .session import Measure
 
-#: Seconds in which a loop ends once its host is put back.
-_PATIENCE = 1
+#: Seconds in which the loops end once their hosts are put back: what they still write is told then.
+_PATIENCE = 5
+
+
+class Watcher(session.Watcher, closing.Watcher, Protocol):
+    """Is told what goes on on all hosts."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,17 @@ class Host:
         measure: measures a start on it.
         close: puts back what was there, and tells of it; more calls than one do nothing more, and return when it is
             done.
+        closing: puts it back and measures it, by the number of that measurement (`launcher.sweep.closing`); None where
+            nothing serves.
+        lost: why what was there is not known to be back, once it is closed; empty when it is.
     """
 
     name: str
     open: Callable[[], None]
     measure: Measure
     close: Callable[[], None]
+    closing: Callable[[int], Trial | None] | None = None
+    lost: list[LaunchError] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -54,10 +63,12 @@ class Ended:
     Attributes:
         why: it ended, for people.
         dropped: hosts that failed, with the error.
+        lost: why what was there before is not known to be back, of every host of which that is so.
     """
 
     why: str
     dropped: Mapping[str, LaunchError] = field(default_factory=dict)
+    lost: Sequence[LaunchError] = ()
 
 
 def run(
@@ -96,6 +107,7 @@ def run(
         together([host.close for host in hosts])
         for thread in threads:
             thread.join(_PATIENCE / len(threads))
+        book.over = True
         raise
     for loop in loops:
         if loop.bug:
@@ -103,6 +115,7 @@ def run(
     return Ended(
         shares.told({loop.host.name: loop.why for loop in loops}),
         {loop.host.name: loop.error for loop in loops if loop.error},
+        [error for loop in loops for error in loop.host.lost],
     )
 
 
@@ -183,7 +196,8 @@ class _Book:
     def __init__(self, sweep: Sweep, watcher: Watcher) -> None:
         self._sweep, self._watcher, self._lock = sweep, watcher, threading.Lock()
         self._order = max((trial.order for trial in (*sweep.trials, *sweep.past)), default=0)
-        self.stopped = False
+        #: Whether no further trial begins, and whether nothing is told any more.
+        self.stopped = self.over = False
 
     def number(self) -> int:
         """Return the order of a trial that begins now."""
@@ -203,8 +217,15 @@ class _Book:
         """Take a trial that is in the journal, and tell of it."""
         with self._lock:
             self._sweep = current.counted(dataclasses.replace(self._sweep, trials=(*self._sweep.trials, trial)))
-            if not self.stopped:
+            if not self.over:
                 self._watcher.ended(self._sweep, trial)
+
+    def closed(self, trial: Trial) -> None:
+        """Take what production gave, and tell of it."""
+        with self._lock:
+            self._sweep = dataclasses.replace(self._sweep, closing=(*self._sweep.closing, trial))
+            if not self.over:
+                self._watcher.closed(self._sweep, trial)
 
 
 class _Loop:
@@ -229,7 +250,9 @@ class _Loop:
         """Measure the part of this host to its end, and put the host back."""
         part = shares.part(self._sweep, self.host.name)
         try:
-            _, self.why = session.run(part, self._folder, self, self, self._clock, self._sweep)
+            part, self.why = session.run(part, self._folder, self, self, self._clock, self._sweep)
+            if not self._book.stopped:
+                closing.take(part, self._folder, self.host.closing, self, self._tell, self.host.name)
         except _Stopped:
             pass
         except LaunchError as error:
@@ -255,3 +278,7 @@ class _Loop:
     def ended(self, _: Sweep, trial: Trial) -> None:
         """See `launcher.sweep.session.Watcher`."""
         self._book.ended(trial)
+
+    def closed(self, _: Sweep, trial: Trial) -> None:
+        """See `launcher.sweep.closing`."""
+        self._book.closed(trial)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from .record import Point, Reading, Sweep, Trial
 
 
+#: Target of a sweep whose hosts are jobs of Slurm, whatever nodes they get.
+SLURM = "Slurm"
+
+
 def assign(
     points: Iterable[Point], hosts: Sequence[str], kept: Mapping[str, str], done: Collection[str] = ()
 ) -> dict[str, str]:
@@ -56,6 +60,8 @@ def again(old: Sweep, new: Sweep) -> Sweep:
     if not old.homes:
         return new
     hosts = new.hosts or (new.target,)
+    if new.target == SLURM:  # jobs are made as they are needed, so that no point has to leave its own
+        hosts = tuple(dict.fromkeys((*old.hosts, *new.hosts)))
     done = {point.digest for point in old.points[1:] if _has_enough(old, point, max(1, new.settings.repeats))}
     kept = {
         point.digest: home
@@ -63,6 +69,8 @@ def again(old: Sweep, new: Sweep) -> Sweep:
         if (home := old.homes.get(point.digest)) and (home in hosts or point.digest in done)
     }
     shared = dataclasses.replace(new, hosts=hosts, homes=assign(new.points[1:], hosts, kept, done))
+    if new.target == SLURM:
+        return shared
     return dataclasses.replace(shared, target=", ".join(hosts_of(shared)))
 
 
@@ -115,6 +123,7 @@ def part(sweep: Sweep, host: str) -> Sweep:
         points=(sweep.baseline, *own),
         trials=tuple(trial for trial in sweep.trials if trial.host == host),
         past=tuple(trial for trial in sweep.past if trial.host == host),
+        closing=tuple(trial for trial in sweep.closing if trial.host == host),
         hosts=(),
         homes={},
     )

@@ -103,6 +103,45 @@ def judge(sweep: Sweep, whole: Sweep | None = None) -> Judgement:
     return Judgement(verdicts, overall, drift, tuple(_notes(sweep, spread, overall, drift)))
 
 
+def again(sweep: Sweep, trial: Trial, hosts: int = 1) -> tuple[Verdict, ...]:
+    """Return how one more start of the baseline's release differs from the baseline, by workload.
+
+    The interval is that in which one more start like the baseline's would fall (a prediction interval): its spread is
+    the baseline's, with what the other points lend, and all intervals hold together. Where the baseline drifts it is
+    wider by what that may have moved the start.
+
+    Args:
+        sweep: on one host.
+        trial: that start; its verdicts tell its own ``point``.
+        hosts: that have such a start each: the intervals of all hold together.
+    """
+    values, tests = _values(sweep), hosts * len(sweep.workloads)
+    table = _table(sweep, values)
+    spread, slopes = _spread(table), _slopes(sweep, values, tests)
+    readings = {reading.workload: reading for reading in _counted(trial)}
+    found = []
+    for row, workload in enumerate(sweep.workloads):
+        reading, count = readings.get(workload.name), table.count[row, 0]
+        wrong = trial.failure if reading is None else "; ".join(_invalid(reading)[:1])
+        if reading is None or wrong:
+            found.append(Verdict(trial.point, workload.name, "invalid", math.nan, -math.inf, math.inf, 0, wrong))
+            continue
+        if not count:
+            why = "no valid start of the baseline"
+            found.append(Verdict(trial.point, workload.name, "undecided", math.nan, -math.inf, math.inf, 1, why))
+            continue
+        free = min(spread.freedom[row, 0], np.maximum(table.count[row] - 1, 0).sum())
+        difference, low, high = math.log(reading.value) - float(table.mean[row, 0]), -math.inf, math.inf
+        if free > 0:
+            quantile = stats.t.isf((1 - sweep.settings.confidence) / 2 / tests, free)
+            moved = abs(slopes.get(workload.name, (0.0, 0.0))[0] * (trial.at - table.at[row, 0]))
+            margin = float(quantile * math.sqrt(spread.variance[row, 0] * (1 + 1 / count)) + moved)
+            low, high = _relative(difference - margin), _relative(difference + margin)
+        word, why = _word(sweep, workload, low, high)
+        found.append(Verdict(trial.point, workload.name, word, _relative(difference), low, high, 1, why))
+    return tuple(found)
+
+
 def _values(sweep: Sweep) -> dict[tuple[str, str], list[tuple[float, float]]]:
     """Return begin and logarithm of what counts, by workload and point."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}

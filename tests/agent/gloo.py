@@ -95,7 +95,7 @@ def descriptors() -> set[str]:
     return found
 
 
-def wait(condition: Callable[[], Any], seconds: float = 15) -> Any:
+def wait(condition: Callable[[], Any], seconds: float = 60) -> Any:
     """Return what a condition says as soon as it says something."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

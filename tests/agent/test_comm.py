@@ -184,10 +184,10 @@ def test_a_killed_rank_is_named(number: int) -> None:
 def test_a_stopped_rank_is_a_hang() -> None:
     acting = Acting(lambda seen: os.kill(seen[1], signal.SIGSTOP))
     acting.start()
-    spec = specification(**ENDLESS, deadline=2)
+    spec = specification(**ENDLESS, deadline=6)  # more than a start takes on a busy machine
     answer = comm.run(spec, acting.emit)
     assert answer["outcome"] == "hung"
-    assert answer["message"] == "no sign of life for 2 s: rank 0, 1 in: measure all_reduce of 256 bytes, part 1 of 2"
+    assert answer["message"] == "no sign of life for 6 s: rank 0, 1 in: measure all_reduce of 256 bytes, part 1 of 2"
     assert [rank["phase"] for rank in answer["ranks"]] == 2 * ["measure all_reduce of 256 bytes, part 1 of 2"]
     assert alive(list(acting.seen.values())) == []
 
@@ -203,10 +203,10 @@ if number == "1":
     dist.FileStore = lambda *_: time.sleep(60)
 """
     began = time.monotonic()
-    answer = comm.run(specification(custom(tmp_path / "site", late), deadline=2), quiet)
+    answer = comm.run(specification(custom(tmp_path / "site", late), deadline=6), quiet)
     assert answer["outcome"] == "hung"
-    assert answer["message"] == "no sign of life for 2 s: rank 0, 1 in: join the communicator"
-    assert time.monotonic() - began < 15
+    assert answer["message"] == "no sign of life for 6 s: rank 0, 1 in: join the communicator"
+    assert time.monotonic() - began < 30
 
 
 def test_a_rank_that_does_not_even_import_is_a_hang(tmp_path: Path) -> None:

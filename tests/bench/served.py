@@ -94,7 +94,7 @@ def living(pids: Iterable[int]) -> list[int]:
     return found
 
 
-def until(condition: Callable[[], Any], seconds: float = 10) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
     """Return what a condition says as soon as it says something."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -103,7 +103,7 @@ def test_every_process_is_proven_and_a_stop_leaves_nothing(here: Here, engine: s
     assert os.getsid(main) == main != os.getsid(0)
     begin = time.monotonic()
     servers.stop()
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 4, "the limit is 5 s"
     assert here.said == []
     here.pids = set(pids)
     here.assert_nothing_left()
@@ -185,7 +185,7 @@ def test_a_server_that_ends_during_its_start(here: Here, fault: str, told: tuple
     status, kind, line = told
     begin = time.monotonic()
     life = here.child.start(here.candidate(fault=fault))
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 10, "the limit is 15 s"
     assert (life.serving, life.message) == (False, f"the server ended during its start: {status}")
     assert any(line in text for text in life.evidence)
     assert any(line in text for text in life.lines)
@@ -193,18 +193,20 @@ def test_a_server_that_ends_during_its_start(here: Here, fault: str, told: tuple
     here.assert_nothing_left()
 
 
+#: What is told, and a limit in which it comes so far, on a busy machine too.
 LATE = {
-    "hang": "nothing listens on its port yet",
-    "hang503": "/health answers 503",
-    "no_completion": "/v1/completions answers 500",
+    "hang": ("nothing listens on its port yet", 1),
+    "hang503": ("/health answers 503", 5),
+    "no_completion": ("/v1/completions answers 500", 5),
 }
 
 
-@pytest.mark.parametrize(("fault", "missing"), LATE.items(), ids=LATE.keys())
-def test_a_server_that_never_gets_ready(here: Here, fault: str, missing: str) -> None:
-    life = here.child.start(here.candidate(fault=fault, start=1))
+@pytest.mark.parametrize(("fault", "told"), LATE.items(), ids=LATE.keys())
+def test_a_server_that_never_gets_ready(here: Here, fault: str, told: tuple[str, int]) -> None:
+    missing, limit = told
+    life = here.child.start(here.candidate(fault=fault, start=limit))
     assert (life.serving, life.facts["failure"]) == (False, "timeout")
-    assert life.message == f"the server did not get ready in 1 s: {missing}"
+    assert life.message == f"the server did not get ready in {limit} s: {missing}"
     here.assert_nothing_left()
 
 
@@ -313,7 +315,7 @@ def test_a_server_that_ignores_sigterm_is_killed(here: Here) -> None:
     os.kill(life.proof["main"], signal.SIGSTOP)
     begin = time.monotonic()
     here.child.stop()
-    assert 1 <= time.monotonic() - begin < 3
+    assert 1 <= time.monotonic() - begin < 5
     assert here.said == ["warning: 4 processes of the server did not end by themselves and were killed"]
     here.assert_nothing_left()
 
@@ -482,5 +484,5 @@ def test_an_interruption_without_a_context_leaves_nothing(here: Here, monkeypatc
 
 def test_progress_is_told(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_module, "_TELL", 0.3)
-    here.child.start(here.candidate(fault="hang", start=1))
-    assert here.said[0] in [f"waiting for the server for {s} s: nothing listens on its port yet" for s in (0, 1)]
+    here.child.start(here.candidate(fault="hang", start=4))
+    assert here.said[0] in [f"waiting for the server for {s} s: nothing listens on its port yet" for s in range(5)]

@@ -42,6 +42,8 @@ def engine(tmp_path: Path) -> Path:
 
 
 def test_the_first_command_renders(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["+hw=rtx6000x8", "+spec=eagle3_2step", "target=render"]) == 0
+    assert "launch up +hw=rtx6000x8 +spec=eagle3_2step target=ssh 'target" in capsys.readouterr().out
     assert main(["+hw=rtx6000x8", "+spec=eagle3_2step"]) == 0
     out = capsys.readouterr().out
     assert "NCCL_PROTO=LL" in out
@@ -120,6 +122,7 @@ WRONG = {
     "negative": (["engine.memory_fraction=-1"], "from 0 up"),
     "no host": (["up", "target=ssh"], "target.hosts is empty"),
     "host twice": (["up", "target=ssh", "target.hosts=[a,a]"], "more than once"),
+    "no name": (["up", "target=ssh", "target.hosts=['']"], "target.hosts: '' is not a host"),
     "status without host": (["status"], "no host is named"),
     "drift without host": (["drift"], "no host is named"),
     "fix of another verb": (["plan", "--fix"], "--fix goes with drift"),

@@ -17,6 +17,7 @@ from launcher.bench.steps import steps
 from launcher.cli import main
 from launcher.errors import HostError, LaunchError, UnreachableError
 from launcher.fleet import equal
+from launcher.sweep import report
 from tests.bench.test_allreduce import answer
 from tests.composing import compose
 
@@ -149,6 +150,15 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         ("-m", "bench.loads.a.concurrency=1,8", "model=tiny", "bench=serve", *BOTH), "here is one configuration",
     ),
     "twice the same": (("-m", POINTS, *TINY, "target=ssh", "target.hosts=[h1,h1]", "--yes"), "names h1 more than once"),
+    "twice, planned": (("plan", "-m", POINTS, *TINY, "target=ssh", "target.hosts=[h1,h1]"), "names h1 more than once"),
+    "twice, in two spellings": (
+        ("plan", "-m", POINTS, *TINY, "target=ssh", "target.hosts=[h1,h2,'H1:22']"),
+        "names h1 more than once, as H1:22",
+    ),
+    "no name": (("-m", POINTS, *TINY, "target=ssh", "target.hosts=['']", "--yes"), "target.hosts: '' is not a host"),
+    "closing, of nothing": (
+        ("plan", "-m", POINTS, *TINY, *BOTH, "sweep.closing=true"), "with bench=allreduce no server is touched",
+    ),
 }  # fmt: skip
 
 
@@ -164,6 +174,7 @@ UNEQUAL: dict[str, tuple[dict[str, Any], str]] = {
     "fewer": (facts(gpu(0)), f"GPUs: 2 x {A} 600 W on h1, 1 x {A} 600 W on h2"),
     "others": (facts(gpu(0), gpu(1, name="NVIDIA B")), f"1 x {A} 600 W + 1 x NVIDIA B 97887 MiB 600 W on h2"),
     "slower": (facts(gpu(0), gpu(1, power_limit_w=300)), f"1 x {A} 300 W + 1 x {A} 600 W on h2"),
+    "links": (facts(gpu(0), gpu(1), topology=[["X", "SYS"], ["SYS", "X"]]), "2 x (1 SYS) on h2"),
     "driver": (facts(gpu(0, driver="590"), gpu(1, driver="590")), "driver: 580.1 on h1, 590 on h2"),
     "engine": (facts(gpu(0), gpu(1), engine={"versions": {"sglang": "1"}}), "sglang 0.5.23 on h1, sglang 1 on h2"),
     "nobody knows": (facts(gpus=None, unknown={"gpus": UNKNOWN}), f"unknown ({UNKNOWN}) on h2"),
@@ -306,3 +317,67 @@ def test_an_interrupt_does_not_wait_for_a_host(
             thread.join(5)
     (journal,) = folder.glob("results/*/journal.jsonl")
     assert len(journal.read_text().splitlines()) == 4, "a trial that ends by itself is kept, none is begun"
+
+
+def test_an_interrupt_during_the_report_does_not_skip_it(
+    play: Callable[..., None], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupts(number: int) -> None:
+        if number == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+
+    def interrupted(*args: Any) -> list[Path]:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        return write(*args)
+
+    write = report.write
+    monkeypatch.setattr(report, "write", interrupted)
+    play(Played("h1", goes_wrong=interrupts), Played("h2"))
+    before = signal.getsignal(signal.SIGINT)
+    assert main(["-m", POINTS, *TINY, *BOTH, "--yes"]) == 130
+    assert signal.getsignal(signal.SIGINT) is before
+    out = capsys.readouterr().out
+    assert "Ended: interrupted." in out
+    assert len(list(folder.glob("results/*/report.html"))) == 1
+
+
+def test_links_are_counted_and_not_compared_in_their_order() -> None:
+    one = facts(gpu(0), gpu(1), gpu(2), topology=[["X", "PIX", "SYS"], ["PIX", "X", "SYS"], ["SYS", "SYS", "X"]])
+    other = facts(gpu(0), gpu(1), gpu(2), topology=[["X", "SYS", "SYS"], ["SYS", "X", "PIX"], ["SYS", "PIX", "X"]])
+    worse = {**other, "gpus": [gpu(0), gpu(1, pcie_generation_max=5, pcie_width=8), gpu(2)]}
+    first = equal.traits(one, [])
+    assert first["links"] == "2 x (1 PIX 1 SYS) + 1 x (2 SYS)"
+    assert equal.differences({"h1": first, "h2": equal.traits(other, [])}) == []
+    (line,) = equal.differences({"h1": first, "h2": equal.traits(worse, [])})
+    assert line.endswith("1 x (1 PIX 1 SYS) + 1 x (1 PIX 1 SYS, PCIe 5 x8) + 1 x (2 SYS) on h2")
+
+
+def test_the_progress_of_a_resumed_sweep_counts_what_counts(
+    play: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trials of points that are not asked for any more are no part of it."""
+    short = (*TINY, *BOTH, "sweep.repeats=1", "sweep.max_repeats=1", "--yes")
+    play(Played("h1"), Played("h2"))
+    assert main(["-m", POINTS, *short]) == 0
+    capsys.readouterr()
+    assert main(["-m", "nccl.algo=Ring,Tree", *short, "--resume"]) == 0
+    told = [line.split()[0].split("/") for line in capsys.readouterr().err.splitlines() if line[:1].isdigit()]
+    assert told
+    assert [(n, of) for n, of in told if int(n) > int(of)] == []
+    assert told[-1][0] == told[-1][1]
+
+
+def test_a_report_that_cannot_be_written_hides_nothing(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any) -> list[Path]:
+        raise LaunchError("report.html: No space left on device; it is not written")
+
+    monkeypatch.setattr(report, "write", full)
+    play(Played("h1"), Played("h2"))
+    record, err = ran(capsys, POINTS, *TINY, *BOTH, code=1)
+    assert overall(record) == WORDS
+    assert "launch: report.html: No space left on device; it is not written\n" in err
+    assert "report:" not in err

@@ -298,6 +298,10 @@ WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "-m for bench": (("bench", "-m", ALGORITHMS, *TINY), ["-m does not go with bench"]),
     "nothing to measure": (("bench",), ["add bench=allreduce"]),
     "one GPU": (("bench", "model=tiny", "bench=allreduce", "target=process"), ["one GPU talks to nobody"]),
+    "closing without production": (
+        ("plan", "-m", ALGORITHMS, "model=tiny", "bench=serve", "target=process", "sweep.closing=true"),
+        ["with target=process there is none"],
+    ),
     "several hosts": (
         ("bench", *TINY, "target=ssh", "target.hosts=[127.0.0.1,127.0.0.2]"),
         ["here is one configuration: name one host in target.hosts"],
@@ -449,3 +453,19 @@ def test_the_second_half_of_the_reference_campaign_leaves_out_what_the_first_has
     )
     assert main(["plan", "-m", *words, "bench=allreduce"]) == 2
     assert "sweep.prune=true goes by what bench=allreduce has measured" in capsys.readouterr().err
+
+
+def test_the_next_command_names_one_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", ALGORITHMS, *TINY, "target=render"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.count("target=") == 1
+    assert line.endswith(" target=process")
+    assert main(["-m", ALGORITHMS, "model=tiny", "bench=serve", "target=render", "sweep.closing=true"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(" target=ssh 'target.hosts=[HOST]'")
+
+
+def test_the_plan_of_one_configuration_is_no_plural(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", "bench.loads.decode-1.input_tokens=64,128", "model=tiny", "bench=serve"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("sweep of 1 point\n")
+    assert "  1 start of the server at least" in out

@@ -108,6 +108,8 @@ REFUSED = {
     "duplicate value": (["engine.port=1", "++engine.port=2"], ["contradicts", "'engine.port' once"]),
     "missing": (["~model.path"], ["model.path is missing", "set model.path="]),
     "grammar": (["nccl.socket_ifname=^lo"], ["cannot be read", "'nccl.socket_ifname=\"^lo\"'"]),
+    "a list of other letters": (["env.A=ä,b"], ['env.A="ä,b"\'; in a list each such value does: \'env.A="ä",b\'']),
+    "a list with nothing in it": (["env.A=a,,b"], ["in a list each such value does: 'env.A=a,\"\",b'"]),
     "sweep without -m": (["nccl.algo=Ring,Tree"], ["add -m", "'nccl.algo=\"Ring,Tree\"'"]),
     "interpolation": (["name=${foo}"], ["foo", "not found"]),
     "name": (["name=My-Server"], ["'My-Server'", "a-z"]),

@@ -107,13 +107,13 @@ def test_everything_missing(root: Path) -> None:
     assert found["nvlinks"] is None
 
 
-@pytest.mark.parametrize("script", ["exec /bin/sleep 30", "/bin/sleep 2; :"], ids=["the tool", "a child of it"])
+@pytest.mark.parametrize("script", ["exec /bin/sleep 30", "/bin/sleep 8; :"], ids=["the tool", "a child of it"])
 def test_tool_that_hangs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(under_test, "_TOOL_SECONDS", 0.4)
     tool(tools(tmp_path / "tools", RTX6000), "nvidia-smi", script)
     start = time.monotonic()
     found = facts(sys.executable, USER)
-    assert time.monotonic() - start < 1.9
+    assert time.monotonic() - start < 6
     assert found["unknown"]["p2p_read"] == "nvidia-smi topo -p2p r did not end within 0.4 s"
     assert set(found["unknown"]) == {"gpus", "topology", "p2p_read", "numa_nodes"}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 SLOTS = Path("/run/launch-fleet")
 PROPAGATE = Path("/run/systemd/nspawn/propagate")
 LAST = 250
+#: How many numbers are for each worker of pytest-xdist, of which LAST // 30 may work at once.
+PART = 30
 
 
 class Slot:
@@ -35,18 +38,18 @@ class Slot:
     def take(cls) -> Slot:
         """Remove what crashed runs left, then hold the lowest free number."""
         cls.sweep()
-        for number in range(1, LAST + 1):
+        for number in numbers():
             if slot := cls._try(number):
                 slot.clean()
                 return slot
-        raise FleetError(f"all {LAST} numbers for fleets are taken")
+        raise FleetError("all numbers for fleets are taken")
 
     @classmethod
     def sweep(cls) -> None:
         """Remove what crashed runs left."""
         SLOTS.mkdir(mode=0o700, exist_ok=True)
-        for path in SLOTS.iterdir():
-            if crashed := cls._try(int(path.name)):
+        for number in sorted({int(path.name) for path in SLOTS.iterdir()} & set(numbers())):
+            if crashed := cls._try(number):
                 crashed.release()
 
     @classmethod
@@ -88,6 +91,18 @@ class Slot:
             self.clean()
         finally:
             self._file.close()
+
+
+def numbers() -> range:
+    """Return what may be taken here: every number, or the worker's part where pytest shares the tests out.
+
+    So no worker sweeps away the crashed fleet that a test of another has just made.
+    """
+    worker = re.fullmatch(r"gw(\d+)", os.environ.get("PYTEST_XDIST_WORKER", ""))
+    if not worker:
+        return range(1, LAST + 1)
+    first = 1 + PART * (int(worker[1]) % (LAST // PART))
+    return range(first, first + PART)
 
 
 def group(number: int) -> str:

@@ -69,6 +69,7 @@ class Cluster:
         self.folder.chmod(0o755)
         self.leak = self.folder / "leak"
         self._daemons: list[subprocess.Popen[bytes]] = []
+        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -104,14 +105,29 @@ class Cluster:
         until(lambda: (self.folder / "munge.socket").exists(), self.logs)
         self._start("slurmctld", "-D")
         for node in ("n1", "n2"):
-            self._start("slurmd", "-D", "-N", node)
+            self._nodes[node] = self._start("slurmd", "-D", "-N", node)
         until(lambda: self._ask("sinfo", "-h", "-o", "%T", check=False).split() == ["idle"], self.logs)
 
-    def _start(self, *words: str) -> None:
+    def kill_node(self, job: str) -> str:
+        """Kill the daemon of the node that a job runs on, as a power cut does, and return the node's name."""
+        node = self._ask("squeue", "-h", "-o", "%N", "-j", job).strip()
+        self._nodes[node].kill()
+        self._nodes[node].wait()
+        # Slurm would find out by itself after SlurmdTimeout, which is five minutes.
+        self.control("update", f"nodename={node}", "state=down", "reason=test")
+        return node
+
+    def revive(self, node: str) -> None:
+        """Start the daemon of a node again."""
+        self._nodes[node] = self._start("slurmd", "-D", "-N", node)
+        self.control("update", f"nodename={node}", "state=resume")
+        until(lambda: self._ask("sinfo", "-h", "-o", "%T", check=False).split() == ["idle"], self.logs)
+
+    def _start(self, *words: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{words[0]}-{len(self._daemons)}.log").open("wb") as log:
-            self._daemons.append(
-                subprocess.Popen(words, env=self._env({}), stdout=log, stderr=log, start_new_session=True)
-            )
+            started = subprocess.Popen(words, env=self._env({}), stdout=log, stderr=log, start_new_session=True)
+        self._daemons.append(started)
+        return started
 
     def _end(self) -> None:
         if (self.folder / "slurm.conf").exists() and len(self._daemons) > 1:
@@ -171,7 +187,7 @@ class Job:
         """Return what Slurm says of it."""
         return dict(re.findall(r"(\w+)=(\S+)", self._cluster.control("show", "job", self.number)))
 
-    def wait(self, *lines: str, seconds: float = 30) -> str:
+    def wait(self, *lines: str, seconds: float = 90) -> str:
         """Wait until launch has said these so often; return all that it said."""
         until(lambda: all(self.said().count(line) >= lines.count(line) for line in lines), self.told, seconds)
         return self.said()
@@ -192,7 +208,7 @@ class Job:
         return f"{self.facts()}\n{text}\n{self._cluster.logs()}"
 
 
-def until(true: Callable[[], bool], told: Callable[[], str], seconds: float = 30) -> None:
+def until(true: Callable[[], bool], told: Callable[[], str], seconds: float = 90) -> None:
     """Wait for something, or fail with what is told."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -147,7 +147,7 @@ def test_unknown_keys_are_passed_over_and_new_ones_have_their_defaults() -> None
         ("{", "sweep.json: broken JSON"),
         ("[]", "no version"),
         ("{}", "no version"),
-        ('{"version": 4}', r"newer launch wrote this \(version 4, this one reads 3\); update"),
+        ('{"version": 5}', r"newer launch wrote this \(version 5, this one reads 4\); update"),
         ('{"version": 1}', "sweep.json: name is missing"),
         ('{"version": 1,\n "name": 1,}', "line 2, column"),
         ("\xff", "sweep.json: broken JSON"),

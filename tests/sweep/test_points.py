@@ -117,3 +117,17 @@ def test_axes_of_the_client_are_handed_on() -> None:
     points = built("bench.kind=serve", "bench.loads.a.concurrency=1,8", "nccl.algo=Ring,PAT")
     assert (list(points.axes), list(points.client_axes)) == (["nccl.algo"], ["bench.loads.a.concurrency"])
     assert {len(candidate.deployment.bench.loads) for candidate in points.candidates} == {2}
+
+
+@pytest.mark.parametrize(
+    ("word", "values"),
+    [
+        ("nccl.buffsize=16MiB,4194304", ["16777216", None]),
+        ("nccl.algo='Ring,Tree',PAT", ["Ring,Tree", None]),
+        ("env.A='x y',z", ["x y", None]),
+        ("nccl=default,pcie_ll_ring", [None]),
+    ],
+)
+def test_what_a_choice_came_to_is_kept_where_it_is_spelled_otherwise(word: str, values: list[str | None]) -> None:
+    points = built(word)
+    assert [next(iter(c.point.values.values()), None) for c in points.candidates[1:]] == values

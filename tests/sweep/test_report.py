@@ -26,7 +26,7 @@ from launcher.sweep import (
     report_words,
     tables,
 )
-from launcher.sweep.record import Judgement, LeftOut, Point, Reading, Sweep, Verdict, Workload
+from launcher.sweep.record import Judgement, LeftOut, Point, Reading, Settings, Sweep, Verdict, Workload
 from tests import browser
 from tests.sweep import cases
 
@@ -78,7 +78,8 @@ def test_relative(difference: float, told: str) -> None:
     ("low", "middle", "high", "told"),
     [
         (0.018, 0.024, 0.03, "±0.6"), (-0.1, 0.0, 0.11, "±10.5"), (0.0, 0.1, 0.3, "+0.0 to +30.0 %"),
-        (1.9, 2.0, 2.1, "2.9 to 3.1"), (0.3, 0.45, 0.6, "+30.0 % to 1.6 x"),
+        (1.9, 2.0, 2.1, "2.9 to 3.1 x"), (0.3, 0.45, 0.6, "±15.0"), (-0.1, 0.45, 1.5, "-10.0 to +150 %"),
+        (0.2, 0.9, 2.0, "1.2 to 3 x"), (49, 98.8, 98.9, "50 to 100 x"),
         (-math.inf, 0.1, math.inf, ""), (0.1, math.nan, 0.2, ""), (-1.0, 0.3, 7.9e9, "not known yet"),
         (-0.995, -0.2, 4.0, "not known yet"),
     ],
@@ -169,7 +170,7 @@ def test_the_table() -> None:
     assert rows[0][:2] == ["baseline", "baseline"]
     assert re.fullmatch(r"21\.\d+ us", rows[0][2])
     assert rows[1] == ["nccl.algo=Ring nccl.proto=LL", "better", "-12.1 % ±0.5", "-8.0 % ±0.6", "+0.4 % ±0.6"]
-    assert rows[2][1:] == ["trade", "-9.0 % ±0.5", "+3.0 % ±0.6", "3.1 x (3.08 to 3.12)"]
+    assert rows[2][1:] == ["trade", "-9.0 % ±0.5", "+3.0 % ±0.6", "3.1 x (3.08 to 3.12 x)"]
     assert rows[4][1:3] == ["undecided", "+1.3 % ±1.5 ?"]
     assert rows[5][1:] == ["invalid"] * 4
     assert rows[6][1:] == ["failed: no algorithm", "-", "-", "-"]
@@ -550,3 +551,30 @@ def test_in_a_browser(case: Callable[[], tuple[Sweep, Judgement]], scheme: int, 
         assert not seen["hacked"]
         for fault in ("foreign", "handlers", "pale", "cut", "unlabelled", "fetched", "bands"):
             assert not seen[fault], (fault, width)
+
+
+@pytest.mark.parametrize(
+    ("tick", "name"),
+    [(0.0, "0"), (0.02, "+2 %"), (-0.5, "0.5 x"), (1, "2 x"), (9, "10 x"), (29, "30 x"), (99, "100 x")],
+)
+def test_a_tick_is_named_as_people_write_numbers(tick: float, name: str) -> None:
+    assert report_plots._name(tick) == name
+
+
+def test_one_of_a_thing_is_no_plural() -> None:
+    alone = cases.sweep(
+        workloads=(cases.DECODE,), trials=(cases.trial(cases.BASELINE, 1),), settings=Settings(repeats=1, max_repeats=1)
+    )
+    page = report.page(alone, NOTHING)
+    assert "1 point with the baseline, 1 workload, 1 trial<" in page
+    assert "a point gets 1 start." in page
+    assert not re.search(r"\b1 (points|workloads|trials|starts)\b", page)
+
+
+def test_a_column_has_what_a_choice_came_to() -> None:
+    point = cases.point(1, {"nccl.buffsize": "16MiB"}, values={"nccl.buffsize": "16777216"})
+    sweep = cases.sweep(
+        points=(cases.BASELINE, point), axes={"nccl.buffsize": ("16MiB",)}, trials=(cases.trial(point, 1),)
+    )
+    (row,) = csv.DictReader(io.StringIO(report_rows.results_csv(sweep)))
+    assert (row["nccl.buffsize"], row["point"]) == ("16777216", "nccl.buffsize=16MiB")

@@ -346,7 +346,7 @@ def test_a_finished_sweep_is_not_measured_again(tmp_path: Path) -> None:
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
     starts, out = tmp_path / "starts", tmp_path / "out"
-    with child(out, starts, seconds=0.3) as first:
+    with child(out, starts, seconds=30) as first:  # so that it still runs when the second asks
         while not lines(starts):
             time.sleep(0.01)
         with child(out, starts, id_="2026") as second:
@@ -378,3 +378,13 @@ def test_a_report_tells_what_a_start_of_the_server_spent() -> None:
     sweep = replace(old(), trials=trials((BASE, {"seconds": spent[0]}), (ONE, {"seconds": spent[1]})))
     assert current.facts(sweep)["seconds a start"] == "start 31.0, client 8.0, other 0.2, stop 1.0"
     assert current.facts(replace(sweep, trials=trials((BASE, {"seconds": {"check": 1.0}})))) == {}
+
+
+def test_sweeps_that_begin_in_the_same_second_get_ids_of_their_own(tmp_path: Path) -> None:
+    sweep = replace(cases.sweep(), id="20261231-235959-kimi-k2-serve")
+    ids = []
+    for _ in range(3):
+        with resume.opened(tmp_path, sweep, resume.Wanted(), "me", print) as (begun, folder):
+            assert journal.load(folder).id == begun.id == folder.name
+            ids.append(begun.id)
+    assert ids == [f"{moment}-kimi-k2-serve" for moment in ("20261231-235959", "20270101-000000", "20270101-000001")]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from launcher.errors import HostError, LaunchError, UnreachableError
-from launcher.sweep import journal, shared, shares
+from launcher.sweep import closing, journal, shared, shares
 from launcher.sweep.record import Reading, Settings, Trial
 from launcher.sweep.shared import Host
 from launcher.sweep.statistics import judge
@@ -73,6 +73,10 @@ class Watching:
         assert not self.last or len(sweep.trials) == len(self.last.trials) + 1
         self.last = sweep
         self._alone.release()
+
+    def closed(self, sweep: Sweep, trial: Trial) -> None:
+        assert trial == sweep.closing[-1]
+        self.last = sweep
 
 
 def go(tmp_path: Path, *fakes: Fake, **fields: Any) -> tuple[shared.Ended, Sweep, list[str]]:
@@ -187,6 +191,34 @@ def test_an_interrupt_closes_every_host_and_starts_nothing_more(tmp_path: Path) 
     journal.load(folder)
 
 
+def test_a_trial_that_ends_with_the_interrupt_is_told(tmp_path: Path) -> None:
+    """It is in the journal, so it has to be in the report."""
+    ends = threading.Event()
+
+    def interrupts(number: int) -> None:
+        if number == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+            ends.wait(10)
+
+    def waits(number: int) -> None:
+        if number == 2:
+            ends.wait(10)
+
+    fakes = [Fake("h1", waits), Fake("h2", interrupts)]
+    one, two = (fake.host() for fake in fakes)
+
+    def first() -> None:
+        ends.set()
+        one.close()
+
+    sweep, watcher = a_sweep(4, settings=Settings(repeats=50, max_repeats=50)), Watching()
+    folder = journal.create(tmp_path, sweep)
+    with pytest.raises(KeyboardInterrupt):
+        shared.run(sweep, folder, [replace(one, close=first), two], watcher, lambda _: None)
+    assert watcher.last
+    assert {trial.order for trial in watcher.last.trials} == {trial.order for trial in journal.load(folder).trials}
+
+
 def test_what_is_done_once_is_waited_for() -> None:
     done: list[int] = []
 
@@ -206,3 +238,24 @@ def test_what_is_done_once_is_waited_for() -> None:
     for thread in threads:
         thread.join()
     assert done == [1, 2, 2, 2]
+
+
+def test_production_is_measured_on_every_host_that_came_to_its_end(tmp_path: Path) -> None:
+    def fails(number: int) -> None:
+        if number == 3:
+            raise UnreachableError("h2", "no way")
+
+    def measures(order: int) -> Trial:
+        return Trial("B", order, time.time(), 0.01, (Reading("decode-1", 100.0, 100.0, 100.0),), kind=journal.CLOSING)
+
+    sweep = a_sweep(4, ["h1", "h2"], settings=Settings(closing=True))
+    folder, watcher = journal.create(tmp_path, sweep), Watching()
+    hosts = [replace(fake.host(), closing=measures) for fake in (Fake("h1"), Fake("h2", fails))]
+    shared.run(sweep, folder, hosts, watcher, lambda _: None)
+    loaded = journal.load(folder)
+    assert [(trial.host, trial.kind) for trial in loaded.closing] == [("h1", "closing")]
+    assert watcher.last
+    assert watcher.last.closing == loaded.closing
+    first, second = closing.told(loaded)
+    assert first.startswith("Production on h1 serves as the baseline did: decode-1 as before (")
+    assert second.startswith("Production on h2 was not measured once more")

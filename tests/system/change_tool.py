@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.system.tool import REFERENCE, UNIT, look
+from tests.system.tool import REFERENCE, UNIT, look, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -263,6 +263,7 @@ def settled(host: FleetHost, seconds: float = 20) -> dict[str, Any]:
     """Return the state as soon as the server is up, or the last one that was seen."""
     deadline = time.monotonic() + seconds
     while True:
+        until(host, "active", seconds=deadline - time.monotonic())
         seen = state(host)
         if (seen["active"] == "active" and seen["count"] >= 4) or time.monotonic() > deadline:
             return seen

@@ -59,6 +59,7 @@ def host(fleet: Fleet) -> FleetHost:
     return fleet.hosts[0]
 
 
+@pytest.mark.alone
 def test_known_differences_are_found_and_production_is_back(fleet: Fleet, host: FleetHost, tmp_path: Path) -> None:
     before = look(host)
     done = Launch(fleet)("-m", "nccl.max_nchannels=2,4,8,12", *served(), *measured(tmp_path), "--yes", "--json")
@@ -81,6 +82,28 @@ def test_known_differences_are_found_and_production_is_back(fleet: Fleet, host: 
     assert "the old release again, restarted" in done.stderr
     assert Launch(fleet)("drift", *served()).returncode == 0
     assert (tmp_path / told["id"] / "report.html").is_file()
+
+
+@pytest.mark.parametrize("more", [(), ("nccl.min_nchannels=2",)], ids=["the baseline", "another release"])
+def test_production_is_measured_once_more(fleet: Fleet, host: FleetHost, tmp_path: Path, more: tuple[str, ...]) -> None:
+    words = ("-m", "nccl.max_nchannels=4,12", *served(), *measured(tmp_path), *more, "sweep.closing=true", "--yes")
+    done = Launch(fleet)(*words, "sweep.repeats=1", "sweep.max_repeats=1", "--json")
+    after, told = look(host), json.loads(done.stdout)
+    assert_tuned(after)
+    assert "the old release again, restarted" in done.stderr
+    (closing,) = told["closing"]["trials"]
+    (sentence,) = told["closing"]["summary"]
+    assert (closing["kind"], closing["failure"]) == ("closing", "")
+    assert not any(reading["invalid"] for reading in closing["readings"])
+    assert closing["proof"]["NCCL_MAX_NCHANNELS"]["word"] == "proved"
+    assert (closing["point"] == told["points"][0]["digest"]) == (not more)
+    # On a busy machine one start may not be enough to tell.
+    begins = ("Production is another release than",) if more else ("Production serves as", "Production: whether it")
+    assert sentence.startswith(begins)
+    assert sentence in (tmp_path / told["id"] / "report.html").read_text()
+    last = max((trial for trial in told["trials"]), key=lambda trial: float(trial["at"]))
+    assert closing["at"] >= last["at"] + last["seconds"] - 1
+    assert Launch(fleet)("drift", *served()).returncode == 0
 
 
 def test_without_a_yes_nothing_is_touched(fleet: Fleet, host: FleetHost, tmp_path: Path) -> None:
@@ -116,6 +139,25 @@ def test_a_sweep_that_is_ended(fleet: Fleet, host: FleetHost, tmp_path: Path, ho
     assert_tuned(wait_for(host, "active"))
     assert inside(host, "ls /etc/launch/pending") == ""
     assert Launch(fleet)("drift", *served()).returncode == 0
+
+
+def test_an_interrupt_ends_the_load_that_runs(fleet: Fleet, host: FleetHost, tmp_path: Path) -> None:
+    """Production does not wait for minutes of answers that nobody wants any more."""
+    usual = [word for word in measured(tmp_path) if "decode.output_tokens" not in word]
+    longest = "bench.loads.decode.output_tokens=40000"  # some 200 s a request
+    running = begin(Launch(fleet), "-m", "nccl.algo=Ring,Tree", *served(), *usual, longest, "--yes")
+    deadline = time.monotonic() + 60
+    while "client.py" not in inside(host, "pgrep -af '[/]opt/standin/client.py' || true"):
+        assert time.monotonic() < deadline, running.said()
+        time.sleep(0.2)
+    begun = time.monotonic()
+    running.process.send_signal(signal.SIGINT)
+    assert running.end(90) == 130
+    assert time.monotonic() - begun < 60
+    assert "the old release again, restarted" in running.said()
+    wait_until_over(host)
+    assert_tuned(wait_for(host, "active"))
+    assert inside(host, "pgrep -af '[/]opt/standin/client.py' || true") == ""
 
 
 def test_a_cable_that_is_cut_in_the_middle(fleet: Fleet, host: FleetHost, tmp_path: Path) -> None:

@@ -60,9 +60,10 @@ def assert_back(fleet: Fleet, hosts: list[FleetHost]) -> None:
     assert Launch(fleet)("drift", *served(), hosts=[host.name for host in hosts]).returncode == 0
 
 
+@pytest.mark.alone
 def test_two_hosts_share_the_points_of_one_sweep(fleet: Fleet, hosts: list[FleetHost], tmp_path: Path) -> None:
     before = [look(host)["MainPID"] for host in hosts]
-    words = ("-m", "nccl.max_nchannels=2,4,8,12", *served(), *measured(tmp_path))
+    words = ("-m", "nccl.max_nchannels=2,4,8,12", *served(), *measured(tmp_path), "sweep.closing=true")
     plan = Launch(fleet)("plan", *words, hosts=BOTH).stdout
     assert "2 hosts share the points, at the same time, each beside a baseline of its own: h1 7, h2 7 starts" in plan
     asked = Launch(fleet)(*words, hosts=BOTH, check=3)
@@ -84,6 +85,11 @@ def test_two_hosts_share_the_points_of_one_sweep(fleet: Fleet, hosts: list[Fleet
     assert [look(host)["MainPID"] for host in hosts] != before
     assert_back(fleet, hosts)
     assert done.stderr.count("the old release again, restarted") == 2
+    assert [(trial["host"], trial["failure"]) for trial in told["closing"]["trials"]] in (
+        [("h1", ""), ("h2", "")],
+        [("h2", ""), ("h1", "")],
+    )
+    assert [text[:16] for text in told["closing"]["summary"]] == ["Production on h1", "Production on h2"]
     folder = tmp_path / told["id"]
     assert "<small>on h2</small>" in (folder / "report.html").read_text()
     rows = list(csv.DictReader((folder / "verdicts.csv").read_text().splitlines()))

@@ -417,9 +417,10 @@ def test_a_password_is_asked_for_once(reach: Reach, guarded: FleetHost, monkeypa
 
 def test_a_password_is_typed_at_the_terminal(launch: Launch, guarded: FleetHost) -> None:
     words = ["plan", *REFERENCE, *launch.aim(("h1",)), "target.user=pat"]
-    child, terminal = pty.fork()
-    if child == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "launcher", *words])
+    terminal, inner = pty.openpty()
+    command = ["setsid", "--ctty", sys.executable, "-m", "launcher", *words]
+    process = subprocess.Popen(command, stdin=inner, stdout=inner, stderr=inner)
+    os.close(inner)
     seen = b""
     try:
         while data := _read(terminal):
@@ -428,9 +429,9 @@ def test_a_password_is_typed_at_the_terminal(launch: Launch, guarded: FleetHost)
                 os.write(terminal, PASSWORD.encode() + b"\n")
     finally:
         os.close(terminal)
-        _, status = os.waitpid(child, 0)
+        code = process.wait()
     text = seen.decode()
-    assert os.waitstatus_to_exitcode(status) == 3, text
+    assert code == 3, text
     assert PASSWORD not in text
     assert text.count("password for sudo on h1") == 1
 
@@ -440,3 +441,32 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:  # Linux says so when the other side has gone
         return b""
+
+
+def test_groups_of_an_inventory_lead_to_hosts_by_address(launch: Launch, host: FleetHost, tmp_path: Path) -> None:
+    """An inventory gives the way, known hosts and keys come from the SSH configuration."""
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host *\nIdentityFile {launch.fleet.identity}\n"
+        f"UserKnownHostsFile {launch.fleet.known_hosts}\nIdentityAgent none\n"
+    )
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text(
+        f"[gpu]\nfirst ansible_host={host.address} ansible_user=root\n"
+        "second ansible_host=192.0.2.1\n[all:vars]\nrack=a\n"
+    )
+    words = [word for word in launch.aim(("h1",)) if not word.startswith(("target.ssh_config=", "target.hosts="))]
+    words += [f"target.ssh_config={config}", f"target.inventory={inventory}", "target.hosts=[gpu]"]
+    tries = {"first": 3, "!second,rack=a": 3, "tpu*": 2}
+    for limit, code in tries.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "launcher", "plan", *REFERENCE, *words, "--limit", limit],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "second" not in done.stdout
+        assert ("first\n" in done.stdout) is (code == 3)
