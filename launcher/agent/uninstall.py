@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import Any, Dict, List, Mapping
 
-from . import files, marker, nccl_block, origin, record, systemd
+from . import files, marker, nccl_block, origin, record, systemd, takeover
 from .failed import FAILURES, ChangeError
 from .lease import LeaseHeld, lease
 from .serving import RECOVER, TIMER, Emit, stop
@@ -60,6 +60,8 @@ def _uninstall(name: str, did: List[str], emit: Emit) -> None:
     if zero and zero["active"]:
         systemd.systemctl("start", unit)
         did.append(f"started {unit} as it was before")
+    if zero and zero.get("stray"):
+        did.append(takeover.after_uninstall(zero["stray"]))
 
 
 def _stop(name: str, unit: str, emit: Emit) -> None:
@@ -88,7 +90,7 @@ def _last() -> List[str]:
         if not os.listdir(folder):
             os.rmdir(folder)
     shutil.rmtree(record.ETC)
-    for folder in glob.glob("/run/launch-change") + glob.glob("/run/launch-drift"):
+    for folder in (path for name in ("change", "drift", "again") for path in glob.glob(f"/run/launch-{name}")):
         shutil.rmtree(folder)
     if os.path.isdir("/run/launch") and not os.listdir("/run/launch"):
         os.rmdir("/run/launch")

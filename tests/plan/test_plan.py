@@ -57,6 +57,7 @@ def observed(release: Release = RELEASE) -> dict[str, Any]:
         "nccl_conf": None,
         "seen": {"unit": "x", "applied": release.digest},
         "foreign": [],
+        "stray": {"told": [], "notes": [], "problems": []},
         "running": {
             "main": 7,
             "digest": release.digest,

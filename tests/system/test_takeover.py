@@ -1,0 +1,182 @@
+"""A server that was started without launch is looked at and taken over; when that fails it runs again as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from launcher.fleet import adopt
+from launcher.schema import Target
+from tests.system.change_tool import begin, inside, wait_until_over
+from tests.system.tool import REFERENCE, TUNED, Launch, assert_tuned, journal, look
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.fleet import FleetHost
+
+pytestmark = pytest.mark.fleet
+
+FOLDER, LOG, OLD = "/srv/by_hand", "/srv/by_hand/server.log", "llm-old.service"
+SECRET = "hf_notForPeopleToSee"
+COMMAND = (
+    "/opt/standin/python -m sglang.launch_server --model-path /mnt/models/Kimi-K2.5 --tp-size 2"
+    f" --served-model-name 'two words' '' --api-key {SECRET} --host 0.0.0.0 --port 8000"
+)
+VARIABLES = " ".join(f"{name}={value}" for name, value in TUNED.items())
+#: As somebody starts a server over SSH; the session ends and the server stays.
+BY_HAND = f"""
+mkdir -p {FOLDER} && chown llm: {FOLDER} && cd {FOLDER} && umask 027
+{VARIABLES} ODD='a b' HF_TOKEN={SECRET} nohup nice -n 3 setpriv --reuid=llm --regid=llm --init-groups \
+{COMMAND} > {LOG} 2>&1 < /dev/null &
+"""
+UNIT_TEXT = f"""
+mkdir -p {FOLDER} /etc/systemd/system/{OLD}.d && cat > /etc/systemd/system/{OLD} <<'END'
+[Unit]
+Description=written by somebody
+[Service]
+User=llm
+WorkingDirectory={FOLDER}
+EnvironmentFile=/etc/llm-old.env
+ExecStart={COMMAND}
+SuccessExitStatus=SIGKILL
+[Install]
+WantedBy=multi-user.target
+END
+printf '[Service]\\nEnvironment=ODD=ab\\n' > /etc/systemd/system/{OLD}.d/odd.conf
+echo {VARIABLES} | tr ' ' '\\n' > /etc/llm-old.env
+systemctl daemon-reload && systemctl enable --now {OLD}
+"""
+CLEAN = f"""
+systemctl disable --now {OLD} 2>/dev/null; systemctl stop 'launch-again-*' 2>/dev/null
+for pid in $(ss -Hltnp 'sport = 8000' | grep -o 'pid=[0-9]*' | cut -d= -f2); do kill -9 $pid; done
+rm -rf {FOLDER} /etc/llm-old.env /etc/systemd/system/{OLD}*; systemctl daemon-reload; true
+"""
+HEALTH = "python3 -c 'import urllib.request as r; r.urlopen(\"http://127.0.0.1:8000/health\")'"
+#: Prints the process that listens on the port, read without our code; 0 where nobody does.
+SEEN = r"""
+python3 - <<'EOF'
+import hashlib, json, os, re, subprocess
+ss = subprocess.run(["ss", "-Hltnp", "sport = 8000"], capture_output=True, text=True).stdout
+pid = re.search(r"pid=(\d+)", ss)
+if not pid:
+    print(json.dumps({"pid": 0}))
+    raise SystemExit
+at = "/proc/" + pid[1]
+read = lambda name: open(at + "/" + name, "rb").read()
+status = dict(line.split(":\t", 1) for line in read("status").decode().splitlines())
+block = read("cmdline")[:-1]
+digest = hashlib.sha256(b"\0".join((block, os.readlink(at + "/cwd").encode(), status["Uid"].split()[0].encode())))
+print(json.dumps({
+    "pid": int(pid[1]), "argv": block.decode().split("\0"), "digest": digest.hexdigest(),
+    "env": sorted(read("environ").decode().split("\0")), "cwd": os.readlink(at + "/cwd"),
+    "ids": [status[name] for name in ("Uid", "Gid", "Groups")], "umask": status["Umask"],
+    "streams": [os.readlink(at + "/fd/%d" % n) for n in range(3)], "limits": read("limits").decode(),
+    "nice": read("stat").rpartition(b") ")[2].split()[16].decode(), "ignored": status["SigIgn"],
+}))
+EOF
+"""
+
+
+def seen(host: FleetHost) -> dict[str, Any]:
+    """Return what listens on the server's port."""
+    found: dict[str, Any] = json.loads(inside(host, SEEN))
+    return found
+
+
+def start(host: FleetHost, commands: str) -> dict[str, Any]:
+    """Run what somebody else does to start a server, and return the server once it is ready."""
+    host.run(commands)
+    deadline = time.monotonic() + 20
+    while host.run(HEALTH, check=False).returncode:
+        assert time.monotonic() < deadline, host.run(f"cat {LOG}", check=False).stdout
+        time.sleep(0.1)
+    return seen(host)
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Return whether a server runs as another one did."""
+    return {**one, "pid": 0} == {**other, "pid": 0}
+
+
+@pytest.fixture
+def clean(host: FleetHost) -> Iterator[FleetHost]:
+    """A host without the servers of these tests, before and after."""
+    host.run(CLEAN)
+    yield host
+    host.run(CLEAN)
+
+
+def target(launch: Launch) -> Target:
+    return dataclasses.replace(Target(), ssh_config=str(launch.fleet.ssh_config), connect_timeout=3)
+
+
+def taking(old: dict[str, Any], *words: str) -> tuple[str, ...]:
+    return (*REFERENCE, f"takes_over={old['digest']}", *words)
+
+
+def test_a_server_started_by_hand(launch: Launch, clean: FleetHost) -> None:
+    old = start(clean, BY_HAND)
+    found = adopt.look(["h1"], target(launch))
+    (server,) = found.servers
+    assert list(server.argv) == old["argv"]
+    assert sorted(f"{name}={value}" for name, value in server.env.items()) == [e for e in old["env"] if e]
+    assert (server.user, server.working_directory, server.log_file) == ("llm", FOLDER, LOG)
+    assert (server.argv_digest, server.unit, server.whole_env) == (old["digest"], "", True)
+    told = launch("plan", *taking(old), check=3).stdout
+    assert f"take over process {old['pid']} of user llm, started by hand, running since 20" in told
+    assert "--api-key *** --host" in told
+    assert "nobody serves meanwhile, for about " in told
+    failed = launch("up", *taking(old, "engine.args.standin_fault=crash"), "--yes", check=7).stdout
+    assert "started again as it was: process" in failed
+    again = seen(clean)
+    assert same(again, old), (again, old)
+    assert again["pid"] != old["pid"]
+    assert "standin: asked to stop" in clean.run(f"cat {LOG}").stdout  # the log goes on, it is not begun anew
+    assert clean.run("ls -A /run/launch-again /etc/launch/pending").stdout.split() == [
+        "/etc/launch/pending:",
+        "/run/launch-again:",
+    ]
+    done = launch("up", *taking(old), "--yes")
+    assert f"stopping process {again['pid']} of user llm, put back by launch before" in done.stderr
+    assert_tuned(look(clean))
+    assert str(seen(clean)["pid"]) == look(clean)["MainPID"]
+    assert "nothing to change" in launch("plan", *taking(old)).stdout
+    shown = launch("uninstall", *taking(old), "--yes").stdout
+    assert f"start it by hand, as user llm in {FOLDER}: " in shown
+    assert SECRET not in "".join((told, failed, done.stdout, done.stderr, shown, journal(clean)))
+    assert seen(clean)["pid"] == 0
+
+
+def test_a_unit_of_somebody_else(launch: Launch, clean: FleetHost) -> None:
+    states = f"systemctl is-active {OLD}; systemctl is-enabled {OLD}; true"
+    old = start(clean, UNIT_TEXT)
+    (server,) = adopt.look(["h1"], target(launch)).servers
+    assert (server.unit, server.env["ODD"]) == (OLD, "ab")
+    pieces = " ".join(remark.quote for remark in server.remarks)
+    assert f"{OLD}.d/odd.conf" in pieces
+    assert "/etc/llm-old.env" in pieces
+    failed = launch("up", *taking(old, "engine.args.standin_fault=crash"), "--yes", check=7).stdout
+    assert f"started again as it was: process {seen(clean)['pid']} in {OLD}, port 8000" in failed
+    assert clean.run(states).stdout.split() == ["active", "enabled"]
+    assert seen(clean)["digest"] == old["digest"]
+    launch("up", *taking(old), "--yes")
+    assert_tuned(look(clean))
+    assert clean.run(states).stdout.split() == ["inactive", "disabled"]
+    assert f"started {OLD} as it was before" in launch("uninstall", *taking(old), "--yes").stdout
+    assert clean.run(states).stdout.split() == ["active", "enabled"]
+
+
+def test_a_client_that_is_killed_midway(launch: Launch, clean: FleetHost) -> None:
+    old = start(clean, BY_HAND)
+    running = begin(launch, "up", *taking(old, "engine.args.standin_load=3", "target.confirm_timeout=3"), "--yes")
+    running.until(": starting")
+    running.process.kill()
+    running.end()
+    wait_until_over(clean)
+    assert same(seen(clean), old)
+    assert look(clean)["ActiveState"] in {"inactive", "failed"}
