@@ -28,7 +28,9 @@ _MODULES = {
 _SCRIPTS = {"sglang/launch_server.py": SGLANG, "vllm/entrypoints/openai/api_server.py": VLLM}
 _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
 _TITLE = re.compile(r"(sglang|VLLM)::")
-_CONTAINER = re.compile(r"(docker|libpod|cri-containerd|crio|nerdctl|lxc\.payload)[-.:/]?([\w-]{6,})")
+_CONTAINER = re.compile(r"(docker|libpod|cri-containerd|crio|nerdctl)[-:/]([0-9a-f]{12,64})\b")
+#: What shows and ends the containers of each.
+_TOOLS = {"libpod": "podman", "cri-containerd": "crictl", "crio": "crictl"}
 #: Programs that only start another one; what they belong to belongs to that one as well.
 WRAPPERS = frozenset(
     (
@@ -180,7 +182,8 @@ def home_of(cgroup: str) -> Home:
     """Return what a control group belongs to, by its name alone."""
     container = _CONTAINER.search(cgroup)
     if container:
-        return Home("container", f"{container.group(1)} {container.group(2)[:12]}")
+        kind, id_ = container.groups()
+        return Home("container", f"{_TOOLS.get(kind, kind)} {id_[:12]}")
     parts = cgroup.split("/")
     if any(re.fullmatch(r"slurmstepd\.scope|job_\d+", part) for part in parts):
         return Home("job", next((part for part in parts if part.startswith("job_")), "of Slurm"))

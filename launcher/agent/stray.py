@@ -87,9 +87,7 @@ def _unfit(one: Stray, wanted: Mapping[str, Any]) -> str:
     label, then = f"process {one.pid}, which takes_over names,", "end it there, and take takes_over out"
     if one.home.kind == "container":
         engine, id_ = one.home.name.split(" ", 1)
-        return (
-            f"{label} runs in container {id_} ({engine}): {then} (docker update --restart=no {id_}; docker stop {id_})"
-        )
+        return f"{label} runs in container {id_} ({engine}): {then} ({_end_container(engine, id_)})"
     if one.home.kind == "job":
         return f"{label} belongs to a job of Slurm ({one.home.name}): {then} (scancel)"
     if one.home.kind == "user unit":
@@ -103,6 +101,13 @@ def _unfit(one: Stray, wanted: Mapping[str, Any]) -> str:
     if state not in ("inactive", "failed"):
         return f"{label} has the port, and {wanted['unit']} is {state} as well: systemctl stop {wanted['unit']}"
     return ""
+
+
+def _end_container(tool: str, id_: str) -> str:
+    """Return the commands that end a container for good."""
+    if tool == "crictl":
+        return "scale its workload to none"
+    return f"{tool} update --restart=no {id_}; {tool} stop {id_}"
 
 
 def mark(one: Optional[Stray]) -> str:
@@ -171,7 +176,9 @@ def _down(one: Stray, wanted: Mapping[str, Any]) -> List[str]:
     seconds = next((value for value in found if value is not None), None)
     if seconds is None:
         return [f"nobody serves meanwhile: its log does not say how long it took to start; {most}"]
-    return [f"nobody serves meanwhile, for about {seconds:.0f} s: so long its own start took by its log; {most}"]
+    return [
+        f"nobody serves meanwhile, for about {max(1, round(seconds))} s: so long its own start took by its log; {most}"
+    ]
 
 
 def _notes(one: Stray) -> List[str]:

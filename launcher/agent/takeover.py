@@ -21,8 +21,9 @@ from .observe import started
 from .processes import cgroup_pids, start_time
 
 Emit = Callable[[str], None]
-#: Seconds that what is left of a server may take to go, that its starter gets to show itself, and between two looks.
-_GONE, _WATCH, _LOOK = 20, 3, 0.1
+#: Seconds that what is left of a server may take to go, that its starter gets to show itself, between two looks, and
+#: between two lines of progress.
+_GONE, _WATCH, _LOOK, _TELL = 20, 3, 0.1, 5
 _SLACK = 30
 #: At boot it needs what a server started by hand has found: network, mounts, GPUs.
 _AFTER = "network-online.target remote-fs.target nvidia-persistenced.service nvidia-fabricmanager.service"
@@ -53,7 +54,8 @@ def capture(wanted: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
     found["how"] = {"command": shown.command(process["argv"]), "folder": cwd, "user": user}
     if found["kind"] == "unit":
         return {**found, **_unit(one.home.name)}
-    watched = bool(starter(one.pid, table()))
+    # Whoever started it is still there, perhaps in a loop.
+    watched = table()[one.pid].parent > 1 if one.pid in table() else False
     return {**found, "process": process, "watched": watched}
 
 
@@ -179,7 +181,7 @@ def put_back(taken: Mapping[str, Any], emit: Emit, *, booting: bool = False) -> 
     unit = _start_unit(taken, booting=booting) if taken["kind"] == "unit" else _run_again(taken, booting=booting)
     if booting:
         return f"The server that was taken over is started again as {unit}."
-    main = _wait(taken, unit)
+    main = _wait(taken, unit, emit)
     if taken["kind"] == "process":
         files.remove(again.path_of(taken["name"]))
     return f"the server that was there before, started again as it was: process {main} in {unit}, port {taken['port']}"
@@ -223,20 +225,23 @@ def _run_again(taken: Mapping[str, Any], *, booting: bool) -> str:
     return unit
 
 
-def _wait(taken: Mapping[str, Any], unit: str) -> int:
+def _wait(taken: Mapping[str, Any], unit: str, emit: Emit) -> int:
     """Wait until a server listens on its port again.
 
     Raises:
         ChangeError: it ended, or takes longer than a start may.
     """
-    deadline = time.monotonic() + taken["start_timeout"]
-    while time.monotonic() < deadline:
+    begin = told = time.monotonic()
+    while time.monotonic() < begin + taken["start_timeout"]:
         state = systemd.properties(unit)
         inodes, there = ports.listening(taken["port"]), cgroup_pids(state["ControlGroup"])
         if inodes and ports.held(inodes, there):
             return int(state["MainPID"])
         if state["ActiveState"] in ("inactive", "failed") and not state["Job"][0]:
             raise ChangeError(f"{unit} ended again; {by_hand(taken)}", _said(taken, unit))
+        if time.monotonic() - told > _TELL:
+            told = time.monotonic()
+            emit(f"waiting for port {taken['port']} of {unit} for {told - begin:.0f} s")
         time.sleep(_LOOK)
     raise ChangeError(f"{unit} does not listen on port {taken['port']} yet; it is left to go on", _said(taken, unit))
 

@@ -45,8 +45,9 @@ def _uninstall(name: str, did: List[str], emit: Emit) -> None:
     emit("stopping the server")
     _stop(name, unit, emit)
     did.append(f"stopped {unit}")
-    systemd.systemctl("disable", unit)
-    files.remove(f"{record.UNITS}/{unit}")
+    if os.path.lexists(f"{record.UNITS}/{unit}"):
+        systemd.systemctl("disable", unit)
+        files.remove(f"{record.UNITS}/{unit}")
     _no_block(name)
     if zero:
         origin.restore(zero)
@@ -69,7 +70,8 @@ def _stop(name: str, unit: str, emit: Emit) -> None:
         needs = record.load(name)["needs"]
         stop(unit, needs["user"], needs["port"], emit)
     except record.RecordError:
-        systemd.systemctl("stop", unit)
+        if systemd.properties(unit)["LoadState"] != "not-found":  # as after a first deploy that failed
+            systemd.systemctl("stop", unit)
 
 
 def _no_block(name: str) -> None:

@@ -125,8 +125,8 @@ def _host_plan(plan: HostPlan) -> None:
         print(f"  {paint('~', '~')} wait: this release is starting already")
     elif plan.changes:
         print("    the server is not restarted")
-    for number, text in enumerate(plan.takes_over):
-        print(f"    {text}" if number else f"  {paint('~', '~')} {text}")
+    for text in plan.takes_over:
+        print(f"    {text}")
     for note in plan.notes:
         print(f"  {paint('!', '!')} {note}")
 

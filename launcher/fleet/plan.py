@@ -46,7 +46,7 @@ class HostPlan:
         notes: things worth knowing that stop nothing.
         facts: what the host is, as the agent found it.
         seen: digests of what the plan was made of.
-        takes_over: what is done with a server that launch did not start, and how long nobody serves.
+        takes_over: of a server that launch did not start and that makes room: its command, and how long nobody serves.
     """
 
     host: str
@@ -113,14 +113,16 @@ def plan_host(
         host=host,
         digest=release.digest,
         changes=tuple(changes),
-        restart=_restart_reason(release, observation) or _stale_secret(observation, wanted),
+        restart="; ".join(taken["told"][:1])
+        or _restart_reason(release, observation)
+        or _stale_secret(observation, wanted),
         waits=loaded["ActiveState"] == "activating" and (running or {}).get("digest") == release.digest,
         running=(running or {}).get("digest", ""),
         problems=(*refused, *no_interface(deployment, facts), *taken["problems"]),
         notes=(*notes, *warned, *taken["notes"]),
         facts=facts,
         seen=observation["seen"],
-        takes_over=tuple(taken["told"]),
+        takes_over=tuple(taken["told"][1:]),
     )
 
 

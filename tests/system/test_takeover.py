@@ -12,7 +12,7 @@ import pytest
 from launcher.fleet import adopt
 from launcher.schema import Target
 from tests.system.change_tool import begin, inside, wait_until_over
-from tests.system.tool import REFERENCE, TUNED, Launch, assert_tuned, journal, look
+from tests.system.tool import REFERENCE, TUNED, UNIT, Launch, assert_tuned, journal, look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +50,13 @@ END
 printf '[Service]\\nEnvironment=ODD=ab\\n' > /etc/systemd/system/{OLD}.d/odd.conf
 echo {VARIABLES} | tr ' ' '\\n' > /etc/llm-old.env
 systemctl daemon-reload && systemctl enable --now {OLD}
+"""
+LOOP = f"""
+mkdir -p {FOLDER} && cd {FOLDER} && cat > loop.sh <<'END'
+echo $$ > pid
+while sleep 0.3; do {VARIABLES} {COMMAND}; done
+END
+nohup bash loop.sh > {LOG} 2>&1 < /dev/null &
 """
 CLEAN = f"""
 systemctl disable --now {OLD} 2>/dev/null; systemctl stop 'launch-again-*' 2>/dev/null
@@ -180,3 +187,52 @@ def test_a_client_that_is_killed_midway(launch: Launch, clean: FleetHost) -> Non
     wait_until_over(clean)
     assert same(seen(clean), old)
     assert look(clean)["ActiveState"] in {"inactive", "failed"}
+
+
+@pytest.mark.soak
+def test_a_power_cut_midway(launch: Launch, clean: FleetHost) -> None:
+    old = start(clean, BY_HAND)
+    running = begin(launch, "up", *taking(old, "engine.args.standin_load=5"), "--yes")
+    running.until(": starting")
+    clean.power_cut()
+    running.process.kill()
+    running.end()
+    clean.boot()
+    deadline = time.monotonic() + 20
+    while clean.run(HEALTH, check=False).returncode:
+        assert time.monotonic() < deadline, clean.run("journalctl -b --no-pager -u launch-recover -u 'launch-again-*'")
+    assert same(seen(clean), old)
+    told = clean.run(f"journalctl --sync; journalctl -b -u {UNIT} -o cat").stdout
+    assert "The server that was taken over is started again as launch-again-kimi_k2_5_int4.service" in told
+    launch("up", *taking(old), "--yes")
+    assert_tuned(look(clean))
+
+
+@pytest.mark.soak
+def test_something_that_starts_it_again(launch: Launch, clean: FleetHost) -> None:
+    old = start(clean, LOOP)
+    try:
+        told = launch("plan", *taking(old), check=3).stdout
+        assert "(bash loop.sh) started it and may do so again" in told
+        failed = launch("up", *taking(old), "--yes", check=7).stdout
+        assert "(bash loop.sh) starts the server again that is taken over" in failed
+        assert "something else has started it again" in failed
+        assert start(clean, "true")["digest"] == old["digest"]
+        shown = launch("uninstall", *taking(old), "--yes").stdout
+        assert f": it runs, as process {seen(clean)['pid']}" in shown
+        assert look(clean)["ActiveState"] in {"inactive", "failed"}
+    finally:
+        clean.run(f"kill $(cat {FOLDER}/pid)")
+
+
+@pytest.mark.soak
+def test_what_is_not_taken_over(launch: Launch, clean: FleetHost) -> None:
+    old = start(clean, BY_HAND)
+    other = launch("plan", *REFERENCE, "takes_over=" + "0" * 64, check=3).stdout
+    assert "the server that takes_over names is not there any more" in other
+    assert f"port 8000 is taken by process {old['pid']} (" in other
+    done = launch("up", *REFERENCE, "takes_over=" + "0" * 64, "--yes", check=1).stdout
+    assert f"port 8000 is taken by process {old['pid']} (" in done
+    moved = launch("up", *taking(old, "engine.port=8001"), "--yes", check=1).stdout
+    assert f"process {old['pid']}, which takes_over names, does not listen on port 8001" in moved
+    assert seen(clean) == old
