@@ -14,6 +14,7 @@ import signal
 import sys
 from typing import Any, Dict, Mapping
 
+from .adopt_find import link
 from .processes import read_bytes
 from .stray_record import is_file
 
@@ -55,10 +56,13 @@ def _become(record: Mapping[str, Any]) -> None:
     os.umask(record["umask"])
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN if record["ignored"] >> (number - 1) & 1 else signal.SIG_DFL)
+    with contextlib.suppress(OSError):  # root may be kept out of another user's folder on a network disk
+        os.chdir(record["cwd"])
     os.setgroups(record["groups"])
     os.setresgid(*record["gids"])
     os.setresuid(*record["uids"])
-    os.chdir(record["cwd"])
+    if link("/proc/self/cwd") != record["cwd"]:
+        os.chdir(record["cwd"])
     env = dict(entry.partition("=")[::2] for entry in record["env"] if "=" in entry)
     os.execve(record["exe"], record["argv"], env)  # noqa: S606 - becoming it is the point
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from launcher.fleet import adopt
 from launcher.schema import Target
-from tests.system.change_tool import begin, inside, wait_until_over
+from tests.system.change_tool import FAULTS, PHASES, RELEASE, Phase, begin, inside, wait_until_over
 from tests.system.tool import REFERENCE, TUNED, UNIT, Launch, assert_tuned, journal, look
 
 if TYPE_CHECKING:
@@ -134,11 +135,10 @@ def test_a_server_started_by_hand(launch: Launch, clean: FleetHost) -> None:
     assert sorted(f"{name}={value}" for name, value in server.env.items()) == [e for e in old["env"] if e]
     assert (server.user, server.working_directory, server.log_file) == ("llm", FOLDER, LOG)
     assert (server.argv_digest, server.unit, server.whole_env) == (old["digest"], "", True)
-    told = launch("plan", *taking(old), check=3).stdout
-    assert f"take over process {old['pid']} of user llm, started by hand, running since 20" in told
-    assert "--api-key *** --host" in told
-    assert "nobody serves meanwhile, for about " in told
     failed = launch("up", *taking(old, "engine.args.standin_fault=crash"), "--yes", check=7).stdout
+    assert f"take over process {old['pid']} of user llm, started by hand, running since 20" in failed
+    assert "--api-key *** --host" in failed
+    assert "nobody serves meanwhile, for about " in failed
     assert "started again as it was: process" in failed
     again = seen(clean)
     assert same(again, old), (again, old)
@@ -152,30 +152,38 @@ def test_a_server_started_by_hand(launch: Launch, clean: FleetHost) -> None:
     assert f"stopping process {again['pid']} of user llm, put back by launch before" in done.stderr
     assert_tuned(look(clean))
     assert str(seen(clean)["pid"]) == look(clean)["MainPID"]
-    assert "nothing to change" in launch("plan", *taking(old)).stdout
     shown = launch("uninstall", *taking(old), "--yes").stdout
     assert f"start it by hand, as user llm in {FOLDER}: " in shown
-    assert SECRET not in "".join((told, failed, done.stdout, done.stderr, shown, journal(clean)))
+    assert SECRET not in "".join((failed, done.stdout, done.stderr, shown, journal(clean)))
     assert seen(clean)["pid"] == 0
 
 
+STATES = f"systemctl is-active {OLD}; systemctl is-enabled {OLD}; true"
+
+
 def test_a_unit_of_somebody_else(launch: Launch, clean: FleetHost) -> None:
-    states = f"systemctl is-active {OLD}; systemctl is-enabled {OLD}; true"
     old = start(clean, UNIT_TEXT)
     (server,) = adopt.look(["h1"], target(launch)).servers
     assert (server.unit, server.env["ODD"]) == (OLD, "ab")
     pieces = " ".join(remark.quote for remark in server.remarks)
     assert f"{OLD}.d/odd.conf" in pieces
     assert "/etc/llm-old.env" in pieces
-    failed = launch("up", *taking(old, "engine.args.standin_fault=crash"), "--yes", check=7).stdout
-    assert f"started again as it was: process {seen(clean)['pid']} in {OLD}, port 8000" in failed
-    assert clean.run(states).stdout.split() == ["active", "enabled"]
-    assert seen(clean)["digest"] == old["digest"]
     launch("up", *taking(old), "--yes")
     assert_tuned(look(clean))
-    assert clean.run(states).stdout.split() == ["inactive", "disabled"]
+    assert clean.run(STATES).stdout.split() == ["inactive", "disabled"]
     assert f"started {OLD} as it was before" in launch("uninstall", *taking(old), "--yes").stdout
-    assert clean.run(states).stdout.split() == ["active", "enabled"]
+    assert clean.run(STATES).stdout.split() == ["active", "enabled"]
+
+
+@pytest.mark.soak
+def test_a_unit_that_is_put_back(launch: Launch, clean: FleetHost) -> None:
+    old = start(clean, UNIT_TEXT)
+    failed = launch("up", *taking(old, "engine.args.standin_fault=crash"), "--yes", check=7).stdout
+    assert f"started again as it was: process {seen(clean)['pid']} in {OLD}, port 8000" in failed
+    assert clean.run(STATES).stdout.split() == ["active", "enabled"]
+    assert seen(clean)["digest"] == old["digest"]
+    launch("up", *taking(old), "--yes")
+    assert "nothing to change" in launch("plan", *taking(old)).stdout
 
 
 def test_a_client_that_is_killed_midway(launch: Launch, clean: FleetHost) -> None:
@@ -187,6 +195,47 @@ def test_a_client_that_is_killed_midway(launch: Launch, clean: FleetHost) -> Non
     wait_until_over(clean)
     assert same(seen(clean), old)
     assert look(clean)["ActiveState"] in {"inactive", "failed"}
+
+
+#: Where a change is broken: what prepares the host, the words that go with it, and how to see that it is there.
+PLACES = {
+    **{name: PHASES[name] for name in ("staging", "switched", "stopped", "starting", "proven")},
+    "stopping the old": Phase("kill -STOP $(cat /run/old)", lambda _, running: running.until("stopping process")),
+}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("fault", ["client killed", "change killed", "change stopped", "power cut"])
+def test_a_fault_in_a_phase(launch: Launch, clean: FleetHost, place: str, fault: str) -> None:
+    """Whatever breaks wherever, the server that was there before serves, as it was, and is taken over then."""
+    at, old = PLACES[place], start(clean, BY_HAND)
+    clean.run(f"echo {old['pid']} > /run/old; {at.prepare}")
+    words = ("engine.args.standin_load=2", "target.confirm_timeout=3", "unit.stop_timeout=4", *at.words)
+    running = begin(launch, "up", *taking(old, *words), "--yes")
+    at.reached(clean, running)
+    FAULTS[fault].strike(clean, running)
+    if clean.is_on():
+        inside(clean, RELEASE, check=False)
+    else:
+        clean.boot()
+        clean.run(RELEASE)
+    if running.process.poll() is None:
+        running.process.send_signal(signal.SIGCONT)
+    wait_until_over(clean)
+    code = running.end()
+    deadline = time.monotonic() + 20
+    while clean.run(HEALTH, check=False).returncode and time.monotonic() < deadline:
+        time.sleep(0.1)
+    after = seen(clean)
+    if place == "staging" and fault == "power cut":
+        assert after["pid"] == 0  # nothing had been done yet: it went with the power, as it would have without us
+        return
+    print(f"{place}, {fault}: exit {code}")
+    assert same(after, old), running.said()
+    assert clean.run("ls -A /etc/launch/pending", check=False).stdout == ""
+    launch("up", *taking(old), "--yes")
+    assert_tuned(look(clean))
 
 
 @pytest.mark.soak
