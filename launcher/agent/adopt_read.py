@@ -47,7 +47,7 @@ def read(
     remarks += [
         *_port(pid, below, processes[pid].words),
         *_hidden(pid),
-        *_conf(env, user_of(pid)),
+        *(_conf(env, user_of(pid)) if where.kind != "container" else ()),
         *_gpus([*below, pid], env, gpus),
     ]
     # In a container the paths are those of its image.
@@ -58,7 +58,7 @@ def read(
         "engine": engine,
         "argv": list(processes[pid].words),
         "env": env,
-        "user": user_of(pid),
+        "user": user_of(pid) if where.kind != "container" else "",
         "working_directory": link(f"/proc/{pid}/cwd"),
         "log_file": log,
         "python": python,

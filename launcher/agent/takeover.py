@@ -260,7 +260,9 @@ def by_hand(taken: Mapping[str, Any]) -> str:
     how = taken["how"]
     if taken["kind"] == "unit":
         return f"start it by hand: systemctl enable --now {taken['foreign']}"
-    return f"start it by hand, as user {how['user']} in {how['folder']}: {how['command']}"
+    kept = again.path_of(taken["name"])
+    more = f" (all of it, with the environment, is in {kept})" if os.path.exists(kept) else ""
+    return f"start it by hand, as user {how['user']} in {how['folder']}: {how['command']}{more}"
 
 
 def after_uninstall(taken: Mapping[str, Any]) -> str:
@@ -279,6 +281,6 @@ def after_uninstall(taken: Mapping[str, Any]) -> str:
 
 def summary(taken: Mapping[str, Any]) -> Dict[str, Any]:
     """Return what generation 0 keeps of a server that was taken over; no environment, no secrets."""
-    kept = {key: taken[key] for key in ("kind", "digest", "port", "unit", "what", "how")}
+    kept = {key: taken[key] for key in ("kind", "name", "digest", "port", "unit", "what", "how")}
     more = ("foreign", "enabled", "links") if taken["kind"] == "unit" else ()
     return {**kept, **{key: taken[key] for key in more}, "since": iso(started(taken["pid"]))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +49,12 @@ def _ask(way: Transport) -> Mapping[str, Any]:
 
 
 def _server(host: str, told: Mapping[str, Any], gpus: Sequence[str]) -> Server:
-    where = f"{host}, process {told['pid']}"
+    where, words = f"{host}, process {told['pid']}", told["argv"]
+    if len(words) > 1 and re.match(r"(.*/)?python", words[0]) and words[1].rpartition("/")[2] in ("vllm", "sglang"):
+        words = words[1:]  # the kernel puts the interpreter before a script
     return Server(
         where=where,
-        argv=tuple(told["argv"]),
+        argv=tuple(words),
         env=dict(told["env"]),
         whole_env=True,
         hosts=(host,),
@@ -64,6 +67,6 @@ def _server(host: str, told: Mapping[str, Any], gpus: Sequence[str]) -> Server:
         nccl_version=told["nccl_version"],
         gpus=tuple(gpus),
         argv_digest=told["argv_digest"],
-        name=told["unit"].removesuffix(".service"),
+        name=told["unit"].removesuffix(".service") or told["container"].rpartition(" ")[2],
         remarks=tuple(Remark(where, piece, why) for piece, why in told["remarks"]),
     )
