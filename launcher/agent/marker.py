@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any, Dict, List, Mapping, Optional
 
-from . import files, generations, keep, nccl_conf, origin, record, systemd, takeover
+from . import files, generations, keep, nccl_conf, origin, record, systemd, takeover, way_back
 from .failed import FAILURES
 from .manifest import ManifestError, parse
 from .neighbours import POINTER
@@ -129,7 +129,7 @@ def put_back(before: Mapping[str, Any], emit: Emit, *, booting: bool = False) ->
     try:
         serves = "" if booting else _server_back(before, emit, untouched=untouched)
         if before.get("stray"):
-            serves = takeover.put_back(before["stray"], emit, booting=booting)
+            serves = way_back.put_back(before["stray"], emit, booting=booting)
         outcome = "rolled back"
     except FAILURES as error:
         why = "; ".join([str(error), *getattr(error, "lines", [])[:3]])

@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import Any, Dict, List, Mapping
 
-from . import files, marker, nccl_block, origin, record, systemd, takeover
+from . import files, marker, nccl_block, origin, record, systemd, way_back
 from .failed import FAILURES, ChangeError
 from .lease import LeaseHeld, lease
 from .serving import RECOVER, TIMER, Emit, stop
@@ -62,7 +62,7 @@ def _uninstall(name: str, did: List[str], emit: Emit) -> None:
         systemd.systemctl("start", unit)
         did.append(f"started {unit} as it was before")
     if zero and zero.get("stray"):
-        did.append(takeover.after_uninstall(zero["stray"]))
+        did.append(way_back.after_uninstall(zero["stray"]))
 
 
 def _stop(name: str, unit: str, emit: Emit) -> None:

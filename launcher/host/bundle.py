@@ -25,7 +25,7 @@ _MODULES = (
     *("lease", "bench", "readings", "client", "cpu", "load"),
     *("findings", "env_file", "unit_files", "record", "observe"),
     *("failed", "staging", "leftovers", "serving", "keep", "origin", "generations"),
-    *("stray_record", "again", "stray", "takeover", "marker", "adopt_read", "adopt"),
+    *("stray_record", "again", "stray", "takeover", "way_back", "marker", "adopt_versions", "adopt_read", "adopt"),
     *("drift_files", "drift_loaded", "drift_processes", "drift_inputs", "drift_host", "check"),
     *("metrics", "watch_memory", "watch"),
     *("probe", "transaction", "change", "session", "past", "uninstall", "fix", "main"),

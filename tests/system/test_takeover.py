@@ -12,6 +12,7 @@ import pytest
 
 from launcher.fleet import adopt
 from launcher.schema import Target
+from tests.fleet import Fleet
 from tests.system.change_tool import FAULTS, PHASES, RELEASE, Phase, begin, inside, wait_until_over
 from tests.system.tool import REFERENCE, TUNED, UNIT, Launch, assert_tuned, journal, look
 
@@ -154,7 +155,10 @@ def test_a_server_started_by_hand(launch: Launch, clean: FleetHost) -> None:
     assert str(seen(clean)["pid"]) == look(clean)["MainPID"]
     shown = launch("uninstall", *taking(old), "--yes").stdout
     assert f"start it by hand, as user llm in {FOLDER}: " in shown
-    assert SECRET not in "".join((failed, done.stdout, done.stderr, shown, journal(clean)))
+    lines = journal(clean)
+    assert f"launch: takes the place of another server: stopping process {old['pid']} of user llm" in lines
+    assert f"launch: the server that was taken over runs again: process {again['pid']} in launch-again-" in lines
+    assert SECRET not in f"{failed}{done.stdout}{done.stderr}{shown}{lines}"
     assert seen(clean)["pid"] == 0
 
 
@@ -236,6 +240,23 @@ def test_a_fault_in_a_phase(launch: Launch, clean: FleetHost, place: str, fault:
     assert clean.run("ls -A /etc/launch/pending", check=False).stdout == ""
     launch("up", *taking(old), "--yes")
     assert_tuned(look(clean))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("suite", ["bullseye", "trixie"])
+def test_the_oldest_and_the_newest_systemd(suite: str) -> None:
+    with Fleet.boot(1, suite=suite) as other:
+        launch, (host,) = Launch(other), other.hosts
+        for commands in (BY_HAND, UNIT_TEXT):
+            old = start(host, commands)
+            launch("up", *taking(old, "engine.args.standin_fault=crash"), "--yes", check=7)
+            again = seen(host)
+            assert again["digest"] == old["digest"]
+            assert same(again, old) or commands is UNIT_TEXT  # its environment has an id of each start
+            launch("up", *taking(old), "--yes")
+            assert_tuned(look(host))
+            launch("uninstall", *taking(old), "--yes")
+            host.run(CLEAN)
 
 
 @pytest.mark.soak
