@@ -189,9 +189,13 @@ def _notes(one: Stray) -> List[str]:
         words = shown.command(processes[above].words, 120)
         found.append(f"process {above} ({words}) started it and may do so again: then this change fails; end it first")
     if one.home.kind == "unit":
-        triggers = systemd.all_properties(one.home.name).get("TriggeredBy") or []
-        found += [f"{name} may start {one.home.name} again: disable it first" for name in triggers]
-        return [*found, f"{one.home.name} is stopped and, where it starts at boot, disabled; its files stay"]
+        state = systemd.all_properties(one.home.name)
+        found += [
+            f"{name} may start {one.home.name} again: disable it first" for name in state.get("TriggeredBy") or []
+        ]
+        if state["UnitFileState"] not in ("enabled", "disabled"):
+            found.append(f"{one.home.name} is {state['UnitFileState']}: what starts it at boot is not taken away")
+        return [*found, f"{one.home.name} is stopped and, where it is enabled, disabled; its files stay"]
     record = stray_record.take(one.pid)
     seen, policy = read_process(one.pid), stray_record.memory_policy(one.pid)
     lacks = [*stray_record.lost(record), *([f"its memory is bound by numactl ({policy})"] if policy else [])]
