@@ -26,7 +26,7 @@ def put_back(taken: Mapping[str, Any], emit: Emit, *, booting: bool = False) -> 
     """Run a server again that was stopped, unless it runs; return what serves.
 
     Args:
-        taken: see `capture`.
+        taken: see `takeover.capture`.
         emit: called with lines of progress.
         booting: it is started without waiting until it serves.
 
@@ -66,7 +66,8 @@ def _start_unit(taken: Mapping[str, Any], *, booting: bool) -> str:
         keep.put(entry)
     systemd.systemctl("daemon-reload")
     if not booting:
-        systemd.systemctl("reset-failed", taken["foreign"])
+        with contextlib.suppress(systemd.SystemdError):  # nobody refers to it, so that it is not even loaded
+            systemd.systemctl("reset-failed", taken["foreign"])
     systemd.systemctl("start", "--no-block", taken["foreign"])
     return str(taken["foreign"])
 

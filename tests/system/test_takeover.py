@@ -188,6 +188,10 @@ def test_a_unit_that_is_put_back(launch: Launch, clean: FleetHost) -> None:
     assert seen(clean)["digest"] == old["digest"]
     launch("up", *taking(old), "--yes")
     assert "nothing to change" in launch("plan", *taking(old)).stdout
+    launch("uninstall", *taking(old), "--yes")
+    old = start(clean, f"systemctl disable {OLD}")
+    launch("up", *taking(old, "engine.args.standin_fault=crash"), "--yes", check=7)
+    assert clean.run(STATES).stdout.split() == ["active", "disabled"]
 
 
 def test_a_client_that_is_killed_midway(launch: Launch, clean: FleetHost) -> None:
