@@ -14,8 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from launcher.agent import adopt, adopt_read, own_start, shown, stray_record
-from launcher.agent.adopt_find import Home, Seen, digest, digest_of, engine_of, home_of, mains, starter, titled
+from launcher.agent import adopt, adopt_read, own_start, shown, stray, stray_record, takeover
+from launcher.agent.adopt_find import (
+    Home,
+    Seen,
+    descendants,
+    digest,
+    digest_of,
+    engine_of,
+    home_of,
+    mains,
+    starter,
+    table,
+    titled,
+)
 from launcher.agent.processes import Process, start_time
 from launcher.host import bundle
 
@@ -245,3 +257,41 @@ def test_a_process_is_run_again_as_it_was(tmp_path: Path) -> None:
                 child.wait()
     assert start_time(one.pid) is None
     assert old["ignored"] >> (signal.SIGINT - 1) & 1
+
+
+# --- taken over ---
+
+REFUSED = {
+    "docker": (Home("container", "docker abababababab"), "docker update --restart=no abababababab; docker stop"),
+    "kubernetes": (Home("container", "crictl abababababab"), "scale its workload to none"),
+    "slurm": (Home("job", "job_77"), "belongs to a job of Slurm (job_77)"),
+    "user unit": (Home("user unit", "llm.service"), "systemctl --user disable --now llm.service"),
+}
+
+
+@pytest.mark.parametrize(("home", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_taken_over_is_told_with_what_to_do(home: Home, words: str) -> None:
+    told = stray._unfit(stray.Stray(7, "1", home, [7]), {"port": 1, "unit": "launch-a.service"})
+    assert told.startswith("process 7, which takes_over names, ")
+    assert words in told
+
+
+def test_a_server_that_does_not_end_is_killed_with_all_that_it_started() -> None:
+    script = "trap '' TERM; sleep 600 & setsid sleep 600 & while :; do sleep 600; done"
+    main, stranger = subprocess.Popen(["sh", "-c", script]), subprocess.Popen(["sleep", "600"])
+    try:
+        deadline = time.monotonic() + 10
+        while len(below := descendants(main.pid, table())) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        there = {pid: start_time(pid) or b"" for pid in (main.pid, *below)}
+        there[stranger.pid] = b"0"  # a number that belongs to another process by now
+        told: list[str] = []
+        takeover.end(main.pid, there, 0.3, told.append)
+        takeover.end_rest(there)
+        assert told == [f"process {main.pid} did not end within 0.3 s after SIGTERM: SIGKILL"]
+        assert [pid for pid in there if start_time(pid)] == [stranger.pid]
+    finally:
+        for child in (main, stranger):
+            child.kill()
+            child.wait()
