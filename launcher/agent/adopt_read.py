@@ -161,12 +161,12 @@ def _workers(main: Optional[Process], others: Sequence[Process], engine: str) ->
 def _port(pid: int, below: Sequence[int], words: Sequence[str]) -> Iterator[Remark]:
     there = sorted(ports.of(pid, [pid, *below]))
     if not there:
-        yield "no port", "it does not listen yet, or only for others of its own"
+        yield "no port", "it does not listen on any: it still starts, or it is a further node of another server"
     for port in there:
         if any(word == str(port) or word.endswith(f"={port}") for word in words):
             return
     if there:
-        yield f"port {', '.join(map(str, there))}", "where it listens; no argument says so"
+        yield f"port {', '.join(map(str, there))}", "it listens there, and no argument says so"
 
 
 def _hidden(pid: int) -> Iterator[Remark]:
@@ -209,4 +209,4 @@ def _gpus(
     used = [str(gpu["index"]) for gpu in gpus or () if set(gpu["pids"]) & set(pids)]
     visible = [word.strip() for word in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
     if used and used != visible and (visible or len(used) < len(gpus or ())):
-        yield f"GPU {', '.join(used)}", "where it computes, by nvidia-smi"
+        yield f"GPU {', '.join(used)}", "it computes there, says nvidia-smi"

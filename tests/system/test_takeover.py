@@ -13,7 +13,7 @@ import pytest
 from launcher.fleet import adopt
 from launcher.schema import Target
 from tests.fleet import Fleet
-from tests.system.change_tool import FAULTS, PHASES, RELEASE, Phase, begin, inside, wait_until_over
+from tests.system.change_tool import FAULTS, PHASES, RELEASE, Phase, begin, fault_file, inside, wait_until_over
 from tests.system.tool import REFERENCE, TUNED, UNIT, Launch, assert_tuned, journal, look
 
 if TYPE_CHECKING:
@@ -297,6 +297,19 @@ def test_something_that_starts_it_again(launch: Launch, clean: FleetHost) -> Non
         assert look(clean)["ActiveState"] in {"inactive", "failed"}
     finally:
         clean.run(f"kill $(cat {FOLDER}/pid)")
+
+
+@pytest.mark.soak
+def test_one_that_does_not_come_back_either(launch: Launch, clean: FleetHost) -> None:
+    old = start(clean, BY_HAND)
+    with fault_file(clean, "crash"):
+        failed = launch("up", *taking(old), "--yes", check=1).stdout
+    assert f"start it by hand, as user llm in {FOLDER}: /usr/bin/python3 /opt/standin/standin.py" in failed
+    assert f"its own lines: tail {LOG}" in failed
+    assert SECRET not in failed
+    kept = "/run/launch-again/kimi_k2_5_int4.json"
+    assert f"(all of it, with the environment, is in {kept})" in failed
+    assert clean.run(f"stat -c '%a %U' {kept}; grep -c {SECRET} {kept}").stdout.split() == ["600", "root", "1"]
 
 
 @pytest.mark.soak
