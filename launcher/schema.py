@@ -337,4 +337,7 @@ class Deployment:
     slurm: Slurm = field(default_factory=Slurm)
     # Rules that may not refuse this deployment.
     allow: tuple[str, ...] = ()
+    # A server that somebody started otherwise and that this deployment takes the place of: SHA-256 over its command,
+    # working folder and user, as `launch adopt` writes it. Of no use once it has.
+    takes_over: str = ""
     env: Mapping[str, str] = field(default_factory=dict)

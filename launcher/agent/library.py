@@ -33,7 +33,7 @@ def account(unit: str, invocation: str, manifest: Dict[str, Any]) -> Dict[str, A
     argv = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit, f"_SYSTEMD_INVOCATION_ID={invocation}"]
     with contextlib.suppress(systemd.SystemdError):  # what is written already will do
         systemd.command(["journalctl", "--sync"], timeout=_SECONDS)
-    return judged(_first_lines(argv), manifest)
+    return judged(first_lines(argv), manifest)
 
 
 def judged(lines: Iterable[str], manifest: Mapping[str, Any]) -> Dict[str, Any]:
@@ -49,7 +49,7 @@ def judged(lines: Iterable[str], manifest: Mapping[str, Any]) -> Dict[str, Any]:
     }
 
 
-def _first_lines(argv: List[str]) -> Iterator[str]:
+def first_lines(argv: List[str]) -> Iterator[str]:
     """Yield the begin of a command's output: NCCL speaks at the start, requests of weeks may follow."""
     deadline = time.monotonic() + _SECONDS
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:

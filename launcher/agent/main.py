@@ -9,7 +9,7 @@ import sys
 import traceback
 from typing import Any, Callable, Dict, List
 
-from . import change, past, session
+from . import adopt, again, change, past, session
 from .bench import bench
 from .check import check
 from .fix import fix
@@ -53,13 +53,15 @@ def _answer(request: Dict[str, Any], program: str) -> Dict[str, Any]:
     verb = request["verb"]
     if verb == "probe":
         return probe(request)
+    if verb == "adopt":
+        return adopt.adopt()
     lacking = unusable()
     if lacking:
         return {"problems": lacking}
     return {"problems": [], **_VERBS[verb](request, program, emit)}
 
 
-#: What a client may ask of a host, beside the probe; only `bench`, `drift` and `history` change nothing.
+#: What a client may ask of a host, beside the two looks; only `bench`, `drift` and `history` change nothing.
 _VERBS: Dict[str, Callable[[Dict[str, Any], str, Callable[[str], None]], Dict[str, Any]]] = {
     "apply": change.begin,
     "bench": lambda request, _, emit: bench(request, emit),
@@ -99,12 +101,14 @@ def main(argv: List[str]) -> int:
         return change.change(argv[1])
     if len(argv) == 2 and argv[0] == "session":
         return session.session(argv[1])
+    if len(argv) == 2 and argv[0] == "again":
+        return again.again(argv[1])
     if len(argv) == 3 and argv[0] == "recover":
         return change.recover(argv[1], argv[2])
     if argv == ["recover"]:
         return change.recover_all()
     sys.stderr.write(
         "usage: agent.py guard MANIFEST -- COMMAND... | wait MANIFEST --pid PID --deadline SECONDS | account MANIFEST"
-        " | drift | change FOLDER | session FOLDER | recover [NAME ID]\n"
+        " | drift | change FOLDER | session FOLDER | again NAME | recover [NAME ID]\n"
     )
     return 2

@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any, Dict, List, Mapping, Optional
 
-from . import files, generations, keep, nccl_conf, origin, record, systemd
+from . import files, generations, keep, nccl_conf, origin, record, systemd, takeover, way_back
 from .failed import FAILURES
 from .manifest import ManifestError, parse
 from .neighbours import POINTER
@@ -26,6 +26,7 @@ def capture(request: Mapping[str, Any]) -> Dict[str, Any]:
     """Return what a change of a deployment would replace, as plain data.
 
     Raises:
+        ChangeError: a server that is taken over cannot be read.
         OSError: a file cannot be read.
         SystemdError: the manager does not answer.
     """
@@ -44,6 +45,7 @@ def capture(request: Mapping[str, Any]) -> Dict[str, Any]:
         "enabled": loaded["UnitFileState"] == "enabled",
         "state": loaded["ActiveState"],
         "invocation": loaded["InvocationID"],
+        "stray": takeover.capture(request["takes_over"]) if request.get("takes_over") else None,
     }
 
 
@@ -68,6 +70,15 @@ def arm(before: Mapping[str, Any]) -> None:
     systemd.systemctl("enable", "launch.target", RECOVER)
     _sync_links()
     files.folder(FOLDER, 0o700, "root")
+    write(before)
+
+
+def write(before: Mapping[str, Any]) -> None:
+    """Write the marker of a change that is armed.
+
+    Raises:
+        OSError: no space, read-only.
+    """
     text = json.dumps(before, sort_keys=True) + "\n"
     files.write({"path": path_of(before["name"]), "text": text, "mode": 0o600, "group": "root"})
 
@@ -117,6 +128,8 @@ def put_back(before: Mapping[str, Any], emit: Emit, *, booting: bool = False) ->
         return {"outcome": "failed", "serves": f"unknown; launch status shows it. The old files are not back: {error}"}
     try:
         serves = "" if booting else _server_back(before, emit, untouched=untouched)
+        if before.get("stray"):
+            serves = way_back.put_back(before["stray"], emit, booting=booting)
         outcome = "rolled back"
     except FAILURES as error:
         why = "; ".join([str(error), *getattr(error, "lines", [])[:3]])

@@ -16,6 +16,8 @@ from .processes import Process, cgroup_of, cgroup_pids, read_bytes, read_process
 
 #: Libraries whose file decides how a server communicates, or what it takes for the time.
 _LIBRARY = re.compile(r"/lib(?:nccl|faketime)[^/\s]*\.so[.0-9]*(?: \(deleted\))?$")
+#: A deployment's unit; one that runs again what was there before a deployment is none.
+_OURS = re.compile(r"/launch-(?!again-)")
 _SYSTEM_CONF = ("/etc/systemd/system.conf", *(f"{f}/systemd/system.conf.d" for f in ("/etc", "/run", "/usr/lib")))
 _PRELOAD = "/etc/ld.so.preload"
 
@@ -197,7 +199,7 @@ def _gpu_jobs(manifest: Mapping[str, Any], about: Mapping[str, Any], own: Set[in
     found: List[Dict[str, Any]] = []
     for gpu in about["gpus"] or []:
         if not wanted or str(gpu["index"]) in wanted:
-            pids = [pid for pid in gpu["pids"] if pid not in own and "/launch-" not in cgroup_of(pid)]
+            pids = [pid for pid in gpu["pids"] if pid not in own and not _OURS.search(cgroup_of(pid))]
             found += [{**_stranger(pid), "gpu": gpu["index"]} for pid in pids]
     return found
 

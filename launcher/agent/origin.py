@@ -70,6 +70,17 @@ def write(name: str, origin: Mapping[str, Any]) -> None:
     files.write({"path": path, "text": text, "mode": 0o600, "group": "root"})
 
 
+def note(name: str, taken: Mapping[str, Any]) -> None:
+    """Add the server that was taken over to generation 0.
+
+    Raises:
+        OSError: no space, read-only.
+    """
+    zero = read(name)
+    if zero is not None:
+        write(name, {**zero, "stray": taken})
+
+
 def read(name: str) -> Optional[Dict[str, Any]]:
     """Return generation 0, None where there is none that can be read."""
     try:

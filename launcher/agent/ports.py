@@ -54,6 +54,17 @@ def listening(port: int, host: str = "") -> Set[str]:
     return set(_sockets(port, host))
 
 
+def of(pid: int, pids: Iterable[int]) -> Set[int]:
+    """Return the ports that some processes listen on, in the network of one of them, which may be a container's."""
+    found: Dict[str, int] = {}
+    for table in (f"/proc/{pid}/net/tcp", f"/proc/{pid}/net/tcp6"):
+        lines = (read_bytes(table) or b"").decode("ascii", "replace").splitlines()[1:]
+        for fields in (line.split() for line in lines):
+            if len(fields) > 9 and fields[3] == _LISTEN:
+                found[fields[9]] = int(fields[1].rpartition(":")[2], 16)
+    return {found[inode] for inode in held(set(found), pids)}
+
+
 def holder(port: int) -> str:
     """Say who listens on a port: the process where it may be seen, else its user."""
     sockets = _sockets(port)

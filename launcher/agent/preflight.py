@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-from typing import Any, Dict, List, Mapping
+from typing import Any, Collection, Dict, List, Mapping
 
 from . import preflight_host as host
 from .as_user import Unanswered, ask
@@ -43,7 +43,7 @@ for part in sys.argv[1].split("."):
 """
 
 
-def problems(wanted: Mapping[str, Any], facts: Mapping[str, Any]) -> List[Obstacle]:
+def problems(wanted: Mapping[str, Any], facts: Mapping[str, Any], going: Collection[int] = ()) -> List[Obstacle]:
     """Return what stands in the way of a start; what cannot be known is left out.
 
     Args:
@@ -53,9 +53,10 @@ def problems(wanted: Mapping[str, Any], facts: Mapping[str, Any]) -> List[Obstac
             ``port``, ``host``, ``unit``, ``gpus`` (numbers as text; empty for all), ``memory_fraction`` (0 for
             unknown), ``log_file`` ("" for the journal).
         facts: of `facts.facts`; ``gpus`` and ``shm`` are used, and may be None.
+        going: processes outside the unit that will be gone before the start as well.
     """
     found: List[Obstacle] = []
-    own = host.own_pids(wanted["unit"])
+    own = host.own_pids(wanted["unit"]).union(going)
     weights = {"bytes": 0, "largest": 0}
     try:
         user = pwd.getpwnam(wanted["user"])

@@ -22,7 +22,7 @@ _INODES = 64
 _MEMORY_MIB, _TOY_BYTES = 10 * 1024, 1 << 30
 #: As in `expect`.
 _SHM_MIB_PER_GPU = 256
-_LAUNCHS = re.compile(r"launch-.+\.service")
+_LAUNCHS = re.compile(r"launch-(?!again-).+\.service")
 #: Computes for others.
 _MPS = "nvidia-cuda-mps"
 

@@ -8,7 +8,7 @@ import re
 import stat
 from typing import Any, Dict, Optional
 
-from . import credentials, nccl_block, origin, record, systemd
+from . import credentials, nccl_block, origin, record, stray, systemd
 from .evidence import settled, unguarded
 from .facts import facts
 from .library import account
@@ -24,7 +24,8 @@ def probe(request: Dict[str, Any]) -> Dict[str, Any]:
 
     Args:
         request: ``unit`` (name), ``paths`` (files whose state is wanted), ``needs`` (user and programs that the
-            release will need), ``secrets`` (names, their folder, and the nonce of their fingerprints).
+            release will need), ``secrets`` (names, their folder, and the nonce of their fingerprints), ``takes_over``
+            (see `launcher.agent.stray.find`).
 
     Returns:
         The observation; only ``problems`` where the host cannot be looked at.
@@ -35,12 +36,14 @@ def probe(request: Dict[str, Any]) -> Dict[str, Any]:
         return {"problems": lacking}
     text = read_text(f"/etc/systemd/system/{unit}")
     loaded = systemd.properties(unit)
+    taken = stray.look(request["takes_over"])
     return {
         "files": {path: file_state(path) for path in request["paths"]},
         "unit": {"text": text, "loaded": loaded},
         "applied": _applied(text),
         "record": _recorded(request["name"]),
-        "seen": state(f"/etc/systemd/system/{unit}", request["name"]),
+        "seen": {**state(f"/etc/systemd/system/{unit}", request["name"]), "taken": taken["mark"]},
+        "stray": taken,
         "foreign": origin.is_first(request["name"]) and [p for p in origin.paths(unit) if os.path.lexists(p)],
         "nccl_conf": nccl_block.read(),
         "running": _running(request["needs"]["name"], loaded, request["secrets"]),

@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from . import files, generations, keep, marker, nccl_block, origin, preflight, record, systemd
+from . import files, generations, keep, marker, nccl_block, origin, preflight, record, stray, systemd, takeover
 from .bench import link_test
 from .facts import Unknown, facts, output
 from .failed import FAILURES, ChangeError
@@ -44,7 +44,8 @@ def run(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, A
         request: ``unit``, ``files`` (environment file, manifest, unit, in this order), ``shared`` (agent and the
             units that are the same for every deployment), ``commands`` (ExecStart and ExecStartPost as they must be
             loaded), ``secrets`` (files), ``needs``, ``intent``, ``hooks``, ``seen`` (what the plan was made of),
-            ``restart`` (whether the server must be restarted) and ``limit`` (seconds).
+            ``restart`` (whether the server must be restarted), ``limit`` (seconds), and perhaps ``takes_over`` (which
+            server that is not ours makes room, see `launcher.agent.stray.find`).
         emit: called with a line of progress.
         barrier: called when everything is staged, when the old server is gone, and when the new one is proven.
 
@@ -76,7 +77,10 @@ def _run(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, 
     lacking = left or _stale(request) or problems(request["needs"], request["unit"]) or before_stopping(request, emit)
     if lacking:
         return _refused("the host is not ready", lacking)
-    before = marker.capture(request)
+    try:
+        before = marker.capture(request)
+    except ChangeError as error:
+        return _refused("the host is not ready", [str(error)])
     begin = time.time()
     try:
         emit("staging")
@@ -84,6 +88,8 @@ def _run(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, 
         verify(request["unit"], request["files"][-1]["text"])
         if before["origin"]:
             origin.write(before["name"], before["origin"])
+        if before["stray"]:
+            origin.note(before["name"], takeover.summary(before["stray"]))
         barrier("staged")
     except FAILURES as error:
         return _refused(f"staging failed: {error}", getattr(error, "lines", []))
@@ -96,7 +102,7 @@ def _run(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, 
         if before["origin"]:
             # After the unit: a power cut in between must not start the foreign one without its drop-ins.
             origin.clear(before["unit"])
-        proof = _switch(request, emit, barrier)
+        proof = _switch(request, before, emit, barrier)
         barrier("proven")
         number = _keep(request)
     except (*FAILURES, Reverted) as error:
@@ -117,9 +123,18 @@ def unfinished(name: str, emit: Emit) -> List[str]:
 def _stale(request: Mapping[str, Any]) -> List[str]:
     """Return why the plan does not hold any more: somebody else changed the host since."""
     is_ = record.state(request["files"][-1]["path"], request["needs"]["name"])
+    if request.get("takes_over"):
+        is_["taken"] = _taken(request["takes_over"])
     if not request["seen"] or is_ == request["seen"]:
         return []
     return ["the host was changed since the plan was made; plan again: launch plan"]
+
+
+def _taken(wanted: Mapping[str, Any]) -> str:
+    try:
+        return stray.mark(stray.find(wanted))
+    except stray.Unfit as why:
+        return str(why)
 
 
 def before_stopping(request: Mapping[str, Any], emit: Emit) -> List[str]:
@@ -128,7 +143,8 @@ def before_stopping(request: Mapping[str, Any], emit: Emit) -> List[str]:
     if not request["restart"]:
         return []
     emit("looking at the model, the engine, memory, disks and GPUs")
-    found = preflight.problems(wanted, facts(wanted["python"], wanted["user"]))
+    going = takeover.pids(request["takes_over"]) if request.get("takes_over") else ()
+    found = preflight.problems(wanted, facts(wanted["python"], wanted["user"]), going)
     for obstacle in found:
         if obstacle.severity == "warn":
             emit(f"warning: {obstacle.text} [{obstacle.id}]")
@@ -141,7 +157,7 @@ def before_stopping(request: Mapping[str, Any], emit: Emit) -> List[str]:
     return [problem, *lines] if problem else []
 
 
-def _switch(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, Any]:
+def _switch(request: Mapping[str, Any], before: Dict[str, Any], emit: Emit, barrier: Barrier) -> Dict[str, Any]:
     unit, needs, hooks = request["unit"], request["needs"], request["hooks"]
     for entry in request["secrets"]:
         files.folder(os.path.dirname(entry["path"]), 0o700, "root")
@@ -153,6 +169,7 @@ def _switch(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[st
         drain(needs["port"], hooks["drain"], emit)
         if systemd.properties(unit)["ActiveState"] not in ("inactive", "failed"):
             emit("stopping the old server")
+        _take_over(before, emit)
         stop(unit, needs["user"], needs["port"], emit)
         barrier("stopped")
         _links(request, emit)
@@ -162,9 +179,23 @@ def _switch(request: Mapping[str, Any], emit: Emit, barrier: Barrier) -> Dict[st
         barrier("stopped")
         wait_until_active(unit, "", emit, needs["log_file"])
     proof = prove(unit, parse(request["files"][1]["text"], "the manifest sent"))
+    if before["stray"]:
+        takeover.stays_away(before["stray"])
     if request["restart"]:
         _hook(hooks["after_start"], "after_start", emit)
     return proof
+
+
+def _take_over(before: Dict[str, Any], emit: Emit) -> None:
+    """Stop the server that is taken over; that this has begun is on disk first.
+
+    Raises:
+        ChangeError: something of it stays, or starts it again.
+    """
+    if before["stray"]:
+        before["stray"]["stopping"] = True
+        marker.write(before)
+        takeover.stop(before["stray"], emit)
 
 
 def _links(request: Mapping[str, Any], emit: Emit) -> None:

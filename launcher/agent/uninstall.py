@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import Any, Dict, List, Mapping
 
-from . import files, marker, nccl_block, origin, record, systemd
+from . import files, marker, nccl_block, origin, record, systemd, way_back
 from .failed import FAILURES, ChangeError
 from .lease import LeaseHeld, lease
 from .serving import RECOVER, TIMER, Emit, stop
@@ -45,8 +45,9 @@ def _uninstall(name: str, did: List[str], emit: Emit) -> None:
     emit("stopping the server")
     _stop(name, unit, emit)
     did.append(f"stopped {unit}")
-    systemd.systemctl("disable", unit)
-    files.remove(f"{record.UNITS}/{unit}")
+    if os.path.lexists(f"{record.UNITS}/{unit}"):
+        systemd.systemctl("disable", unit)
+        files.remove(f"{record.UNITS}/{unit}")
     _no_block(name)
     if zero:
         origin.restore(zero)
@@ -60,6 +61,8 @@ def _uninstall(name: str, did: List[str], emit: Emit) -> None:
     if zero and zero["active"]:
         systemd.systemctl("start", unit)
         did.append(f"started {unit} as it was before")
+    if zero and zero.get("stray"):
+        did.append(way_back.after_uninstall(zero["stray"]))
 
 
 def _stop(name: str, unit: str, emit: Emit) -> None:
@@ -67,7 +70,8 @@ def _stop(name: str, unit: str, emit: Emit) -> None:
         needs = record.load(name)["needs"]
         stop(unit, needs["user"], needs["port"], emit)
     except record.RecordError:
-        systemd.systemctl("stop", unit)
+        if systemd.properties(unit)["LoadState"] != "not-found":  # as after a first deploy that failed
+            systemd.systemctl("stop", unit)
 
 
 def _no_block(name: str) -> None:
@@ -88,7 +92,7 @@ def _last() -> List[str]:
         if not os.listdir(folder):
             os.rmdir(folder)
     shutil.rmtree(record.ETC)
-    for folder in glob.glob("/run/launch-change") + glob.glob("/run/launch-drift"):
+    for folder in (path for name in ("change", "drift", "again") for path in glob.glob(f"/run/launch-{name}")):
         shutil.rmtree(folder)
     if os.path.isdir("/run/launch") and not os.listdir("/run/launch"):
         os.rmdir("/run/launch")

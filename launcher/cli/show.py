@@ -112,7 +112,7 @@ def plan(result: Result) -> None:
 
 
 def _identity(plan: HostPlan) -> tuple[object, ...]:
-    return (plan.changes, plan.restart, plan.problems, plan.notes)
+    return (plan.changes, plan.restart, plan.problems, plan.notes, plan.takes_over)
 
 
 def _host_plan(plan: HostPlan) -> None:
@@ -126,6 +126,8 @@ def _host_plan(plan: HostPlan) -> None:
         print(f"  {paint('~', '~')} wait: this release is starting already")
     elif plan.changes:
         print("    the server is not restarted")
+    for text in plan.takes_over:
+        print(f"    {text}")
     for note in plan.notes:
         print(f"  {paint('!', '!')} {note}")
 

@@ -46,6 +46,7 @@ class HostPlan:
         notes: things worth knowing that stop nothing.
         facts: what the host is, as the agent found it.
         seen: digests of what the plan was made of.
+        takes_over: of a server that launch did not start and that makes room: its command, and how long nobody serves.
     """
 
     host: str
@@ -58,6 +59,7 @@ class HostPlan:
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     seen: Mapping[str, str] = field(default_factory=dict)
+    takes_over: tuple[str, ...] = ()
 
     @property
     def in_sync(self) -> bool:
@@ -106,17 +108,21 @@ def plan_host(
     expected = differences(asdict(deployment.hw), facts)
     notes += [f"{found.text} [{found.id}]" for found in expected if found.severity != "inform"]
     refused, warned = judged_by_versions(deployment, facts)
+    taken = observation["stray"]
     return HostPlan(
         host=host,
         digest=release.digest,
         changes=tuple(changes),
-        restart=_restart_reason(release, observation) or _stale_secret(observation, wanted),
+        restart="; ".join(taken["told"][:1])
+        or _restart_reason(release, observation)
+        or _stale_secret(observation, wanted),
         waits=loaded["ActiveState"] == "activating" and (running or {}).get("digest") == release.digest,
         running=(running or {}).get("digest", ""),
-        problems=(*refused, *no_interface(deployment, facts)),
-        notes=(*notes, *warned),
+        problems=(*refused, *no_interface(deployment, facts), *taken["problems"]),
+        notes=(*notes, *warned, *taken["notes"]),
         facts=facts,
         seen=observation["seen"],
+        takes_over=tuple(taken["told"][1:]),
     )
 
 

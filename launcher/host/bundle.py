@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 #: In order of dependence: a module imports only from those before it.
 _MODULES = (
     *("knowledge", "manifest", "processes", "evidence", "credentials", "ports", "systemd", "journal", "nccl_log"),
-    *("guard", "wait", "failure", "library"),
+    *("guard", "wait", "failure", "library", "own_start", "shown", "adopt_find"),
     *("files", "nccl_conf", "nccl_block", "neighbours", "needs", "facts", "expect"),
     *("obstacle", "as_user", "model_files", "model_place", "preflight_draft", "preflight_host", "preflight"),
     *("comm_process", "comm_ranks", "comm", "nccl_tests", "nccl_tests_process", "nccl_tests_size", "nccl_tests_run"),
     *("lease", "bench", "readings", "client", "cpu", "load"),
     *("findings", "env_file", "unit_files", "record", "observe"),
-    *("failed", "staging", "leftovers", "serving", "keep", "origin", "generations", "marker"),
+    *("failed", "staging", "leftovers", "serving", "keep", "origin", "generations"),
+    *("stray_record", "again", "stray", "takeover", "way_back", "marker", "adopt_versions", "adopt_read", "adopt"),
     *("drift_files", "drift_loaded", "drift_processes", "drift_inputs", "drift_host", "check"),
     *("metrics", "watch_memory", "watch"),
     *("probe", "transaction", "change", "restored", "session", "past", "uninstall", "fix", "main"),

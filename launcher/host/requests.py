@@ -86,6 +86,19 @@ def probe_request(release: Release, deployment: Deployment, secrets: SecretValue
         "name": release.name,
         "needs": needs(deployment),
         "secrets": {"folder": secrets_folder(release), "nonce": secrets.nonce, "ids": secrets.ids},
+        "takes_over": taken_over(deployment),
+    }
+
+
+def taken_over(deployment: Deployment) -> dict[str, Any]:
+    """Return which server that launch did not start makes room for a deployment, see `launcher.agent.stray.find`."""
+    return {
+        "digest": deployment.takes_over,
+        "port": deployment.engine.port,
+        "name": deployment.name,
+        "unit": f"launch-{deployment.name}.service",
+        "stop_timeout": deployment.unit.stop_timeout,
+        "start_timeout": deployment.unit.start_timeout,
     }
 
 
@@ -122,6 +135,7 @@ def apply_request(
         "secrets": _secret_files(release, secrets),
         "needs": needs(deployment),
         "intent": intent,
+        "takes_over": taken_over(deployment),
         **change_part(deployment, change),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,11 @@ class Release:
 
 def _empty(deployment: Deployment) -> list[str]:
     fraction = deployment.engine.memory_fraction
-    found = [f"{key} is empty" for key, text in (("model.path", deployment.model.path),) if not text.strip()]
+    taken = deployment.takes_over
+    found = (
+        [] if re.fullmatch("([0-9a-f]{64})?", taken) else [f"takes_over={taken!r} is no SHA-256, as adopt writes it"]
+    )
+    found += [f"{key} is empty" for key, text in (("model.path", deployment.model.path),) if not text.strip()]
     return found + ([f"engine.memory_fraction={fraction:g} must be 0 to 1"] if fraction > 1 else [])
 
 

@@ -17,6 +17,7 @@ from unittest import mock
 
 from launcher.agent import change, marker, record, systemd
 from launcher.agent.neighbours import POINTER
+from tests.crash.trace import TAKEN_UNIT
 from tests.system.tool import UNIT
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Summary(NamedTuple):
     applied: bytes | None
     history: bytes | None
     generations: tuple[str, ...]
+    #: Links that start the server that is taken over.
+    taken: tuple[str, ...]
 
 
 class Verdict(NamedTuple):
@@ -83,6 +86,7 @@ def summary(tree: Tree) -> Summary:
         applied=_content(tree, record.path_of(NAME)),
         history=_content(tree, f"{record.ETC}/{NAME}/history.jsonl"),
         generations=tuple(p for p in sorted(tree) if re.fullmatch(r".*/generations/(?!00000)\d{5}\.json", p)),
+        taken=tuple(p for p, (kind, _) in sorted(tree.items()) if kind == "link" and p.endswith(f"/{TAKEN_UNIT}")),
     )
 
 
@@ -245,7 +249,7 @@ class Judge:
         for what, wanted in (("old", self._old), ("new", self._new)):
             if found == wanted:
                 return Verdict(what, ())
-        if not found.starts and not self._old.starts:
+        if not found.starts and not self._old.starts and found.taken == self._old.taken:
             return Verdict("nothing", self._difference(found, self._old))
         nearer = min((self._old, self._new), key=lambda wanted: len(self._difference(found, wanted)))
         word = "old" if nearer is self._old else "new"

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from launcher.agent import adopt_find
 from tests.crash import model
 from tests.system.tool import REFERENCE, UNIT, WIPE, Launch
 
@@ -42,6 +43,16 @@ printf '[Unit]\\nDescription=by hand\\n[Service]\\nExecStart=/bin/false\\nRestar
 echo WantedBy=multi-user.target >> {UNIT}
 printf '[Service]\\nExecStart=\\nExecStart=/bin/sleep infinity\\n' > {UNIT}.d/needed.conf
 systemctl daemon-reload && systemctl enable --now {UNIT}
+"""
+#: A server by a unit of somebody else, on our port; it has the name of none of ours.
+TAKEN_UNIT = "launched-by-hand.service"
+_SERVER = ("/usr/bin/python3", "/opt/standin/standin.py", "-m", "sglang.launch_server", "--port", "8000")
+TAKEN = f"""
+cd /etc/systemd/system
+printf '[Service]\\nSuccessExitStatus=SIGKILL\\nExecStart={" ".join(_SERVER)}\\n' > {TAKEN_UNIT}
+printf '[Install]\\nWantedBy=multi-user.target\\n' >> {TAKEN_UNIT}
+systemctl daemon-reload && systemctl enable --now {TAKEN_UNIT}
+until ss -Hltn 'sport = 8000' | grep -q .; do sleep 0.1; done
 """
 #: Contents of these are only compared, so a recording holds their digest.
 _LONG = "/usr/local/lib/"
@@ -123,6 +134,7 @@ class Case(NamedTuple):
 
 
 _FAULT = ("engine.args.standin_fault=crash", "unit.nccl_conf=true")
+_TAKES = (f"takes_over={adopt_find.digest(chr(0).join(_SERVER).encode(), '/', 0)}",)
 #: Each follows upon the one before it: an undone change leaves what was there.
 CASES = {
     "first": Case((WIPE, "rm -f /etc/nccl.conf")),
@@ -131,6 +143,8 @@ CASES = {
     "first_undone": Case((WIPE,), _FAULT, 7),
     "foreign_undone": Case((WIPE, FOREIGN), _FAULT, 7),
     "foreign": Case((WIPE, FOREIGN)),
+    "taken_undone": Case((WIPE, TAKEN), (*_TAKES, *_FAULT), 7),
+    "taken": Case((WIPE, TAKEN), _TAKES),
 }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from launcher.agent.manifest import parse
+from launcher.errors import RenderError
 from launcher.fleet.interfaces import chosen, no_interface
 from launcher.fleet.plan import HostPlan, arguments, plan_host
 from launcher.fleet.rollout import HostResult, Outcome, Result
@@ -57,6 +58,7 @@ def observed(release: Release = RELEASE) -> dict[str, Any]:
         "nccl_conf": None,
         "seen": {"unit": "x", "applied": release.digest},
         "foreign": [],
+        "stray": {"told": [], "notes": [], "problems": []},
         "running": {
             "main": 7,
             "digest": release.digest,
@@ -181,6 +183,24 @@ def test_rules_are_applied_again_with_the_versions_installed() -> None:
     assert plan_host("h", release, allowed, seen).problems == ()
     stated = compose(["+hw=rtx6000x8", "engine.version=0.5.17"])
     assert any("0.5.23 is installed" in note for note in plan_host("h", release, stated, seen).notes)
+
+
+def test_a_server_that_is_taken_over_is_told_with_how_long_nobody_serves() -> None:
+    def taken(seen: dict[str, Any]) -> None:
+        seen.update(running=None, stray={"told": ["take over process 7", "for 9 s"], "notes": ["n"], "problems": []})
+
+    result = plan(taken)
+    assert (result.restart, result.takes_over) == ("take over process 7", ("for 9 s",))
+    assert "n" in result.notes
+    refused = plan(lambda seen: seen.update(stray={"told": [], "notes": [], "problems": ["in a container"]}))
+    assert refused.problems == ("in a container",)
+
+
+def test_what_is_taken_over_is_in_no_digest() -> None:
+    taking = compose(["+hw=rtx6000x8", "takes_over=" + "0f" * 32])
+    assert render(taking).digest == RELEASE.digest
+    with pytest.raises(RenderError, match="takes_over='0f' is no SHA-256"):
+        render(compose(["+hw=rtx6000x8", "takes_over=0f"]))
 
 
 def test_a_drop_in_is_a_note() -> None:
