@@ -23,7 +23,7 @@ def expand(units: Sequence[Atom]) -> list[list[Atom]]:
     for start in [i for i, unit in enumerate(units) if _is(unit, "{")]:
         depth, commas, end = 0, [], -1
         for at in range(start, len(units)):
-            depth += _is(units[at], "{") - _is(units[at], "}")
+            depth += _is(units[at], "{") - (_is(units[at], "}") and at != start + 1)  # {} is no pair
             if depth == 1 and _is(units[at], ","):
                 commas.append(at)
             if depth == 0:

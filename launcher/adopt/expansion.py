@@ -148,7 +148,9 @@ def _default(script: Script, node: Node, name: str, operator: str, *, quoted: bo
     from launcher.adopt.words import Atom, glue
 
     children = node.children
-    at = next(i for i, child in enumerate(children) if child.type == operator)
+    at = next((i for i, child in enumerate(children) if child.type == operator), None)
+    if at is None:
+        return _listed(script, node, None, quoted=quoted)
     inner, start, end = children[at + 1 : -1], children[at].end_byte, node.end_byte - 1
     found = _in_quotes(script, inner, start, end) if quoted else _bare(script, inner, start, end)
     if not known and operator[-1] != "+":

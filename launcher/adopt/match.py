@@ -173,6 +173,10 @@ def _text(wanted: Wanted, deployment: Deployment, server: Server, layers: Layers
         head.append(
             f"To be said: {', '.join(missing)}: the input does not say {'it' if len(missing) == 1 else 'them'}."
         )
+    if deployment.takes_over:
+        head.append(
+            "takes_over is the server that runs: launch up stops it, starts this one, and goes back if that fails."
+        )
     return standalone.text(head, wanted.options, wanted.plain, deployment, layers)
 
 

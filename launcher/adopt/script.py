@@ -30,7 +30,9 @@ ARGUMENTS = (
 
 #: ``<MODEL>`` in documentation; a shell would take it for two redirections, and its author meant neither.
 _PLACEHOLDER = re.compile(r"(?<![<\w&])<([A-Za-z][\w.:/-]*)>(?=[\s\"'/,:;)]|$)")
-_BRACKETS = {0xE000: "<", 0xE001: ">"}
+#: ``$:`` is a dollar and a colon for a shell; the grammar stumbles over it.
+_LONE_DOLLAR = re.compile(r"(?<![\\$])\$(?=[\s:;,./)\]}=+&|%]|$)")
+_BRACKETS = {0xE000: "<", 0xE001: ">", 0xE002: "$"}
 
 
 @functools.cache
@@ -47,7 +49,8 @@ class Script:
 
     def __init__(self, source: Source, state: State, files: Files | None = None) -> None:
         self.source, self.state, self.files = source, state, files
-        self.content = _PLACEHOLDER.sub("\ue000\\1\ue001", source.text).encode("utf-8", "replace")
+        text = _PLACEHOLDER.sub("\ue000\\1\ue001", _LONE_DOLLAR.sub("\ue002", source.text))
+        self.content = text.encode("utf-8", "replace")
         self.ascii = self.content.isascii()
         self.root = parser().parse(self.content).root_node
 
@@ -103,9 +106,9 @@ class Script:
         """Return the pieces of a word that is not yet split."""
         return words.atoms(self, node)
 
-    def word(self, node: Node) -> Word:
+    def word(self, node: Node, *, braced: bool = False) -> Word:
         """Return one word, expanded and not split."""
-        return words.single(self, node)
+        return words.single(self, node, braced=braced)
 
     def heredoc(self, node: Node) -> Word | None:
         """Return the text of ``cat <<EOF``, None for any other statement."""

@@ -167,6 +167,7 @@ def _deployment(server: Server, read: Apart, around: surroundings.Around, plain:
         secrets=Secrets(_sources(name, sorted_out.secrets), _sources(name, read.secret_args)),
         target=dataclasses.replace(plain.target, hosts=around.hosts) if plain.target.kind == "ssh" else plain.target,
         env=sorted_out.env,
+        takes_over=server.argv_digest,
     )
 
 

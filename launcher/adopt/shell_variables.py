@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WATCHED = ("NCCL_", "SGLANG_", "VLLM_", "CUDA_VISIBLE_DEVICES")
 
 
-def assign(script: Script, node: Node) -> str:
+def assign(script: Script, node: Node, *, braced: bool = False) -> str:
     """Carry out one assignment; returns the variable's name."""
     name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
     if name_node is None:
@@ -33,7 +33,9 @@ def assign(script: Script, node: Node) -> str:
     if value_node is not None and value_node.type == "array":
         _assign_array(script, name, value_node, adding=adding)
         return name
-    value = script.word(value_node) if value_node is not None else Word("", marks=((0, script.line(node)),))
+    value = (
+        script.word(value_node, braced=braced) if value_node is not None else Word("", marks=((0, script.line(node)),))
+    )
     held = script.state.values.get(name)
     if adding and isinstance(held, Word):
         value = joined([held, value], "")
@@ -125,14 +127,18 @@ def declare(script: Script, node: Node, into: Gathered) -> None:
         for child in node.children:
             assign(script, child)
         return
-    keyword, state = node.children[0].type, script.state
+    keyword, state, name = node.children[0].type, script.state, ""
     options = "".join(script.text(c) for c in node.children[1:] if c.type == "word" and script.text(c)[:1] in "-+")
     if "f" in options:
         return
     exports = (keyword == "export" and "n" not in options) or (keyword in ("declare", "typeset") and "x" in options)
+    end = -1
     for child in node.children[1:]:
-        if child.type == "variable_assignment":
-            name = assign(script, child)
+        behind, end = child.start_byte == end, child.end_byte
+        if behind and name and isinstance(value := state.values.get(name), Word):
+            state.set(name, joined([value, script.word(child)], ""))  # the grammar cuts ``A="b"\\;`` in two
+        elif child.type == "variable_assignment":
+            name = assign(script, child, braced=True)
             if exports and name:
                 state.export(name)
         elif child.type in ARGUMENTS and script.text(child)[:1] not in "-+":

@@ -89,6 +89,8 @@ class Gathered:
         """Take a command for a server."""
         words = engine_yaml.merged(start.words, engine, self.files, start.source.name)
         start = _interpreter(start)
+        if any(word.text.startswith("--disaggregation-mode") for word in words.words):
+            start = start.noted("one part of disaggregated serving; its other parts are servers of their own")
         doubts = [
             *start.remarks,
             *words.remarks,

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from launcher.adopt import braces, expansion
+from launcher.adopt import ansi_c, braces, expansion
 from launcher.adopt.source import Assumed, Marks, Word
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from launcher.adopt.found import Remark
     from launcher.adopt.script import Script
 
-_ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
-_ANSI_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
 _MOST_BRACES = 50
 _PLACEHOLDER = re.compile(r"<[A-Za-z][\w .:/-]*>")
 
@@ -43,9 +41,13 @@ def unknown(atom: Atom) -> bool:
     return any(not isinstance(doubt, Assumed) for doubt in atom.doubts)
 
 
-def single(script: Script, node: Node) -> Word:
-    """Return a word that is not split: the value of an assignment, the target of a redirection."""
-    return _placed(script, glue([replace(a, text=" ") if a.kind == "break" else a for a in atoms(script, node)]))
+def single(script: Script, node: Node, *, braced: bool = False) -> Word:
+    """Return a word that is not split: the value of an assignment, the target of a redirection.
+
+    ``export A={b,c}`` (``braced``) assigns each of what its braces make, so the last one stays.
+    """
+    found = [replace(a, text=" ") if a.kind == "break" else a for a in atoms(script, node)]
+    return _placed(script, glue(_braced(found)[-1] if braced else found))
 
 
 def _placed(script: Script, word: Word) -> Word:
@@ -132,7 +134,7 @@ def atoms(script: Script, node: Node) -> list[Atom]:
     if kind == "raw_string":
         return [Atom("quoted", text[1:-1], (), marks)]
     if kind == "ansi_c_string":
-        return [Atom("quoted", ansi(text[2:-1]), (), marks)]
+        return [Atom("quoted", ansi_c.decode(text[2:-1]), (), marks)]
     if kind in ("string", "translated_string"):
         return _double(script, node)
     if kind in ("concatenation", "command_name"):
@@ -216,23 +218,6 @@ def heredoc(script: Script, node: Node) -> Word | None:
     if any(mark in script.text(start) for mark in "'\"\\"):
         return Word(text, (), ((0, script.line(body)),))
     return glue(between(script, body.children, body.start_byte, body.end_byte, "$`\\"))
-
-
-def ansi(text: str) -> str:
-    r"""Return what ``$'…'`` holds."""
-
-    def one(match: re.Match[str]) -> str:
-        code = match.group(1)
-        if code[0] in "xuU" and len(code) > 1:
-            value = int(code[1:], 16)
-            return chr(value) if value < 0x110000 else match.group()
-        if code[0] in "01234567":
-            return chr(int(code, 8) & 0xFF)
-        if code[0] == "c" and len(code) > 1:
-            return chr(ord(code[1]) & 0x1F)
-        return _ANSI.get(code, code if code in "\\'\"?" else match.group())
-
-    return _ANSI_ESCAPE.sub(one, text).split("\0", 1)[0]
 
 
 def _braced(found: list[Atom]) -> list[list[Atom]]:

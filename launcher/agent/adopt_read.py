@@ -9,7 +9,7 @@ import os
 import shlex
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from . import knowledge, nccl_conf, ports, shown, stray_record, systemd
+from . import knowledge, nccl_conf, needs, ports, shown, stray_record, systemd
 from .adopt_find import Home, Seen, descendants, digest_of, home, link, starter
 from .adopt_versions import nccl_of, python_of, versions_of
 from .findings import iso
@@ -40,6 +40,9 @@ def read(
     env, told = _environment(main, others)
     remarks += told
     log, told = _outputs(pid)
+    kept = needs.log_file(log) if log else []
+    if kept:
+        told = [*told, (f"output to {log}", f"to the journal from now on: {kept[0]}")]
     remarks += [*told, *_of_home(pid, where, processes), *_workers(main, others, engine)]
     remarks += [
         *_port(pid, below, processes[pid].words),
@@ -57,7 +60,7 @@ def read(
         "env": env,
         "user": user_of(pid) if where.kind != "container" else "",
         "working_directory": link(f"/proc/{pid}/cwd"),
-        "log_file": log,
+        "log_file": "" if kept else log,
         "python": python,
         "unit": where.name if where.kind == "unit" else "",
         "container": where.name if where.kind == "container" else "",

@@ -51,7 +51,7 @@ def _problems(needs: Dict[str, Any], unit: str) -> List[str]:
         elif user and not _allowed(path, os.X_OK, user):
             found.append(f"user {user.pw_name} may not enter {path} (for {key})")
     if needs["log_file"]:
-        found += _log_file(needs["log_file"])
+        found += log_file(needs["log_file"])
     found += nccl_block.problems(nccl_block.read(), needs["name"], needs["nccl"])
     return found + conflicts(needs, deployed())
 
@@ -78,15 +78,16 @@ def _allowed(path: str, mode: int, user: "pwd.struct_passwd") -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-def _log_file(path: str) -> List[str]:
-    """Refuse a file that others could swap for a link: systemd opens it as root."""
+def log_file(path: str) -> List[str]:
+    """Return why systemd, which opens it as root, must not write a file: others could swap it for a link."""
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
         return [f"the folder {folder} does not exist (for unit.log_file)"]
     while True:
         status = os.stat(folder)
         if status.st_uid != 0 or (status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX):
-            return [f"unit.log_file={path}: {folder} can be changed by others than root; use a folder of root's"]
+            why = f"{folder} can be changed by others than root"
+            return [f"unit.log_file={path}: {why}; use a folder of root's, or the journal: unit.log_file=''"]
         if folder == "/":
             break
         folder = os.path.dirname(folder)

@@ -22,9 +22,9 @@ def look(line: CommandLine, path: Layers) -> Found:
     """
     if len(set(line.hosts)) < len(line.hosts):
         raise ConfigError(f"--host names a host twice: {', '.join(line.hosts)}")
-    from launcher.fleet import adopt
+    from launcher.fleet.adopt import look as found_on
 
     typed = [word for word in line.overrides if word.lstrip("+~").startswith("target")]
     chosen = [] if any(word.lstrip("+").startswith("target=") for word in typed) else ["target=ssh"]
     target = compose([*chosen, *typed], path).deployment.target
-    return adopt.look(line.hosts or target.hosts, target)
+    return found_on(line.hosts or target.hosts, target)

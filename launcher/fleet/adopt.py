@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from launcher.host.transport import Transport
     from launcher.schema import Target
 
+#: What may be a script that starts an engine: its own, or a wrapper around an interpreter.
+_SCRIPT = re.compile(r"(.*/)?(vllm|sglang|python[0-9.]*)")
+
 
 def look(hosts: Sequence[str], target: Target) -> Found:
     """Look for running servers of SGLang and vLLM on hosts.
@@ -50,7 +53,7 @@ def _ask(way: Transport) -> Mapping[str, Any]:
 
 def _server(host: str, told: Mapping[str, Any], gpus: Sequence[str]) -> Server:
     where, words = f"{host}, process {told['pid']}", told["argv"]
-    if len(words) > 1 and re.match(r"(.*/)?python", words[0]) and words[1].rpartition("/")[2] in ("vllm", "sglang"):
+    if len(words) > 1 and re.match(r"(.*/)?python", words[0]) and _SCRIPT.fullmatch(words[1]):
         words = words[1:]  # the kernel puts the interpreter before a script
     return Server(
         where=where,

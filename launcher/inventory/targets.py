@@ -54,7 +54,7 @@ def resolved(target: Target) -> tuple[Target, tuple[str, ...]]:
         raise ConfigError(f"no host is left: --limit {target.limit} has none of target.hosts")
     places = {host: _place(host, inventory.hosts[host]) for host in hosts if inventory.hosts.get(host)}
     notes = [note for host in hosts for note in _notes(host, inventory.hosts.get(host, {}))]
-    return replace(target, hosts=hosts, places={**places, **target.places}), tuple(notes)
+    return replace(target, hosts=hosts, limit="", places={**places, **target.places}), tuple(notes)
 
 
 @functools.cache

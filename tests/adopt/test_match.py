@@ -197,7 +197,8 @@ def test_every_difference_has_a_row(line: str, more: dict[str, Any], what: str, 
 
 def test_a_process_leaves_its_session_behind() -> None:
     env = {
-        "PATH": "/opt/vllm/bin:/usr/bin", "HOME": "/home/llm", "SSH_CONNECTION": "a b", "LS_COLORS": "x", "LANG": "C.UTF-8",
+        "PATH": "/opt/vllm/bin:/usr/bin", "HOME": "/home/llm", "SSH_CONNECTION": "a b", "LS_COLORS": "x",
+        "LANG": "C.UTF-8",
         "LD_LIBRARY_PATH": "/cuda", "PYTHONPATH": "/p", "CUDA_HOME": "/cuda", "VIRTUAL_ENV": "/opt/vllm", "PWD": "/x",
         "VLLM_USE_V1": "1", "SLURM_JOB_ID": "7", "INVOCATION_ID": "9", "BASH_FUNC_which%%": "() { }", "SHLVL": "1",
     }  # fmt: skip

@@ -140,7 +140,7 @@ def _running(host: str) -> Server:
         engine_version="0.5.17",
         nccl_version="2.28.9",
         gpus=("NVIDIA H200",) * 8,
-        argv_digest="d" * 16,
+        argv_digest="d" * 64,
     )
 
 
@@ -167,6 +167,7 @@ def test_running_servers_are_adopted(
         assert "version: 0.5.17\n" in text or 'version: "0.5.17"\n' in text
         assert f"  hosts:\n    - {host}\n  user: ops\n" in text
         assert "working_directory" not in text
+        assert f"takes_over: {'d' * 64}" in text
     assert main(["check", "all"]) == 0
 
 

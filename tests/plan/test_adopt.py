@@ -8,7 +8,7 @@ import pytest
 
 from launcher.adopt.found import Remark
 from launcher.errors import HostError
-from launcher.fleet import adopt
+from launcher.fleet.adopt import look as look_at
 from launcher.schema import Target
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ class Way:
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
     """What each host answers; tests fill it."""
     told: dict[str, dict[str, Any]] = {}
-    monkeypatch.setattr(adopt, "transports", lambda target: [Way(host, told[host]) for host in target.hosts])
+    monkeypatch.setattr(
+        "launcher.fleet.adopt.transports", lambda target: [Way(host, told[host]) for host in target.hosts]
+    )
     return told
 
 
@@ -57,7 +59,7 @@ def answer(*servers: Mapping[str, Any], problems: tuple[str, ...] = ()) -> dict[
 
 def test_servers_in_the_order_of_the_hosts(answers: dict[str, dict[str, Any]]) -> None:
     answers["b"], answers["a"] = answer(TOLD, {**TOLD, "pid": 8, "unit": "llm.service"}), answer()
-    found = adopt.look(["b", "a"], Target())
+    found = look_at(["b", "a"], Target())
     assert [(s.where, s.hosts, s.name, s.unit) for s in found.servers] == [
         ("b, process 7", ("b",), "", ""),
         ("b, process 8", ("b",), "llm", "llm.service"),
@@ -79,11 +81,11 @@ def test_a_container_gives_its_id(answers: dict[str, dict[str, Any]]) -> None:
     answers["a"] = answer(
         {**TOLD, "container": "docker abababababab", "argv": ["python3", "-m", "sglang.launch_server"]}
     )
-    (one,) = adopt.look(["a"], Target()).servers
+    (one,) = look_at(["a"], Target()).servers
     assert (one.name, one.argv[0]) == ("abababababab", "python3")
 
 
 def test_a_host_that_cannot_be_looked_at(answers: dict[str, dict[str, Any]]) -> None:
     answers["a"] = answer(problems=("systemd 219 is too old",))
     with pytest.raises(HostError, match="systemd 219 is too old"):
-        adopt.look(["a"], Target())
+        look_at(["a"], Target())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from launcher.fleet import adopt
+from launcher.fleet.adopt import look as look_at
 from launcher.schema import Target
 from tests.fleet import Fleet
 from tests.system.change_tool import FAULTS, PHASES, RELEASE, Phase, begin, fault_file, inside, wait_until_over
@@ -130,7 +130,7 @@ def taking(old: dict[str, Any], *words: str) -> tuple[str, ...]:
 
 def test_a_server_started_by_hand(launch: Launch, clean: FleetHost) -> None:
     old = start(clean, BY_HAND)
-    found = adopt.look(["h1"], target(launch))
+    found = look_at(["h1"], target(launch))
     (server,) = found.servers
     assert list(server.argv) == old["argv"]
     assert sorted(f"{name}={value}" for name, value in server.env.items()) == [e for e in old["env"] if e]
@@ -167,7 +167,7 @@ STATES = f"systemctl is-active {OLD}; systemctl is-enabled {OLD}; true"
 
 def test_a_unit_of_somebody_else(launch: Launch, clean: FleetHost) -> None:
     old = start(clean, UNIT_TEXT)
-    (server,) = adopt.look(["h1"], target(launch)).servers
+    (server,) = look_at(["h1"], target(launch)).servers
     assert (server.unit, server.env["ODD"]) == (OLD, "ab")
     pieces = " ".join(remark.quote for remark in server.remarks)
     assert f"{OLD}.d/odd.conf" in pieces
