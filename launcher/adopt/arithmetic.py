@@ -70,7 +70,7 @@ def value(state: State, text: str) -> int | None:
     try:
         names = re.sub(r"\$\{?([A-Za-z_]\w*)\}?", r"\1", text.strip())
         names = re.sub(r"\$(\d)", r"_arg_\1", names)
-        if not names or len(names) > 200 or re.search(r"\b0\d", names):  # octal, or far too long for a port
+        if not names or len(names) > 200 or re.search(r"\b0\d|\b\d+[A-Za-z_]", names):  # octal, or no port
             return None
         return _of(state, ast.parse(names, mode="eval").body)
     except (SyntaxError, ValueError, UnknownError, RecursionError, MemoryError):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _RECORDED = ("python", "python3", "vllm", "sglang")
 _RECORDER = """#!{python} -I
@@ -71,4 +73,4 @@ def run(folder: Path, script: str, files: dict[str, str] | None = None) -> list[
 
 def _program(path: Path, text: str) -> None:
     path.write_text(text)
-    os.chmod(path, 0o755)
+    path.chmod(0o755)

@@ -134,7 +134,7 @@ def test_a_server_started_by_hand(launch: Launch, clean: FleetHost) -> None:
     (server,) = found.servers
     assert list(server.argv) == old["argv"]
     assert sorted(f"{name}={value}" for name, value in server.env.items()) == [e for e in old["env"] if e]
-    assert (server.user, server.working_directory, server.log_file) == ("llm", FOLDER, LOG)
+    assert (server.user, server.working_directory, server.log_file) == ("llm", FOLDER, "")
     assert (server.argv_digest, server.unit, server.whole_env) == (old["digest"], "", True)
     failed = launch("up", *taking(old, "engine.args.standin_fault=crash"), "--yes", check=7).stdout
     assert f"take over process {old['pid']} of user llm, started by hand, running since 20" in failed
