@@ -100,13 +100,14 @@ def run(
     try:
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        # Not by join: once Ctrl-C has interrupted it, Python 3.11 takes the thread for ended (threading.py, bpo-45274).
+        for loop in loops:
+            loop.over.wait()
     except BaseException:
         book.stopped = True
         together([host.close for host in hosts])
-        for thread in threads:
-            thread.join(_PATIENCE / len(threads))
+        for loop in loops:
+            loop.over.wait(_PATIENCE / len(loops))
         book.over = True
         raise
     for loop in loops:
@@ -245,9 +246,16 @@ class _Loop:
         self.why = ""
         self.error: LaunchError | None = None
         self.bug: BaseException | None = None
+        self.over = threading.Event()
 
     def run(self) -> None:
         """Measure the part of this host to its end, and put the host back."""
+        try:
+            self._run()
+        finally:
+            self.over.set()
+
+    def _run(self) -> None:
         part = shares.part(self._sweep, self.host.name)
         try:
             part, self.why = session.run(part, self._folder, self, self, self._clock, self._sweep)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.fleet
 
 #: The stand-in as a package of an interpreter, so that its command line is that of the engine to the word.
 PACKAGE = """
-mkdir -p /opt/by_hand/sglang && touch /opt/by_hand/sglang/__init__.py && cat > /opt/by_hand/sglang/launch_server.py <<'END'
+mkdir -p /opt/by_hand/sglang && cd /opt/by_hand/sglang && touch __init__.py && cat > launch_server.py <<'END'
 import runpy, sys
 sys.argv = ["/opt/standin/standin.py", "-m", "sglang.launch_server", *sys.argv[1:]]
 runpy.run_path("/opt/standin/standin.py", run_name="__main__")
