@@ -15,7 +15,7 @@ from launcher.catalogue import environment, nccl
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: In order of dependence: a module imports only from those before it.
+#: In order of dependence: a module imports only from those before it. The last one starts everything.
 _MODULES = (
     *("knowledge", "manifest", "processes", "evidence", "credentials", "ports", "systemd", "journal", "nccl_log"),
     *("guard", "wait", "failure", "library", "own_start", "shown", "adopt_find"),
@@ -40,29 +40,46 @@ _OF_TASKS = (
 _LOADER = '''\
 """The agent of launch: guard and waiter of the units in /etc/systemd/system/launch-*.service."""
 import sys
-import types
+from importlib.machinery import ModuleSpec
 
+PACKAGE = "launch_agent"
 SOURCES = {sources}
 KNOWLEDGE = {knowledge}
 
 
-def load():
-    """Make the modules without a file each, and return the last one."""
-    package = types.ModuleType("launch_agent")
-    package.__path__ = []
-    sys.modules["launch_agent"] = package
-    for name, source in SOURCES:
-        module = types.ModuleType("launch_agent." + name)
-        module.__package__ = "launch_agent"
-        sys.modules[module.__name__] = module
-        setattr(package, name, module)
-        exec(compile(source, "<launch_agent/" + name + ".py>", "exec"), module.__dict__)
+class Modules:
+    """Makes the modules without a file each, when they are first imported: most verbs need few of them."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == PACKAGE:
+            return ModuleSpec(name, Modules, is_package=True)
+        package, _, module = name.partition(".")
+        return ModuleSpec(name, Modules) if package == PACKAGE and module in SOURCES else None
+
+    @staticmethod
+    def create_module(spec):
+        return None
+
+    @staticmethod
+    def exec_module(module):
+        name = module.__name__.partition(".")[2]
+        if not name:
+            return
+        exec(compile(SOURCES[name], "<launch_agent/" + name + ".py>", "exec"), module.__dict__)
         if name == "knowledge":
             module.SETTINGS = frozenset(KNOWLEDGE["settings"])
             module.PREFIXES = tuple(KNOWLEDGE["prefixes"])
             module.ADDITIONS = KNOWLEDGE["additions"]
             module.EVIDENCE = KNOWLEDGE["evidence"]
-    return module
+
+
+def load():
+    """Return the module that starts everything."""
+    if Modules not in sys.meta_path:
+        sys.meta_path.insert(0, Modules)
+    __import__(PACKAGE + ".{first}")
+    return sys.modules[PACKAGE + ".{first}"]
 '''
 
 _MAIN = """
@@ -107,8 +124,10 @@ def task_program(manifest: str) -> str:
 
 def _loader(modules: tuple[str, ...]) -> str:
     folder = Path(launcher.agent.__file__).parent
-    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in modules]
-    return _LOADER.replace("{sources}", _literal(sources)).replace("{knowledge}", _literal(_knowledge()))
+    sources = {name: (folder / f"{name}.py").read_text(encoding="utf-8") for name in modules}
+    lines = "".join(f"{name!r}: {source!a},\n" for name, source in sources.items())
+    loader = _LOADER.replace("{sources}", f"{{\n{lines}}}").replace("{knowledge}", ascii(_knowledge()))
+    return loader.replace("{first}", modules[-1])
 
 
 @contextlib.contextmanager
@@ -124,13 +143,6 @@ def informed() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(knowledge, name, value)
-
-
-def _literal(value: object) -> str:
-    """Return plain data as ASCII Python source, one item a line."""
-    if isinstance(value, list) and value and isinstance(value[0], tuple):
-        return "[\n" + "".join(f"({name!r}, {source!a}),\n" for name, source in value) + "]"
-    return ascii(value)
 
 
 def payload(request: Mapping[str, Any]) -> str:
