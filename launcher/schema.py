@@ -277,6 +277,17 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Runtime:
+    """What holds the engine: a virtual environment of the host, or a container."""
+
+    kind: Literal["venv", "podman", "docker"] = "venv"
+    # Of a container: NAME@sha256:DIGEST. A tag can be moved, and then restarts differ without a change here.
+    image: str = ""
+    # Folders of the host beside those of model and draft model, read only: PATH, PATH:TARGET, PATH:TARGET:rw.
+    mounts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Slurm:
     """What the batch script of ``launch render --format sbatch`` asks Slurm for; empty and 0: what the cluster says."""
 
@@ -311,6 +322,7 @@ class Deployment:
     sweep: Sweeping = field(default_factory=Sweeping)
     target: Target = field(default_factory=Target)
     slurm: Slurm = field(default_factory=Slurm)
+    runtime: Runtime = field(default_factory=Runtime)
     # Rules that may not refuse this deployment.
     allow: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

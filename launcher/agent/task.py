@@ -1,8 +1,9 @@
-"""A task of a batch job: proves its own environment, becomes the parent of the server, proves that one's processes.
+"""A task without systemd: proves its own environment, becomes the parent of the server, proves that one's processes.
 
-Slurm starts it on each node of a job (``srun … python3 -I -``); it comes over standard input with the manifest, so
-that nothing of ours needs to be on a node. Exit codes: 78 refused, before or after the start; 1 the server did not get
-ready; else that of the server (128 and the number of the signal that ended it).
+Slurm starts it on each node of a job (``srun … python3 -I -``), an exported script by standard input too, a container
+from a file; it carries the manifest, so that nothing of ours needs to be there. Exit codes: 78 refused, before or
+after the start; 1 the server did not get ready; else that of the server (128 and the number of the signal that ended
+it).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Set
 
-from . import knowledge, nccl_conf, ports
+from . import credentials, knowledge, nccl_conf, ports
 from .evidence import steady
 from .guard import REFUSED, different_argument
 from .manifest import ManifestError, compare, parse
@@ -34,33 +35,44 @@ _SCHEDULERS = frozenset({"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFF
 _LOOK, _TELL, _DYING = 0.5, 30.0, 15.0
 #: What systemd gives a unit where nothing else sets it (systemd.exec(5)).
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_SOURCES = (
-    "foreign variables come from a login profile (Slurm 22.05 reads it also with --export=NIL), SBATCH_EXPORT of the"
-    " submitting shell, a TaskProlog, or the environment of slurmd"
-)
+#: Where variables come from that the release does not set, by what started the task.
+_SOURCES = {
+    "slurm": (
+        "foreign variables come from a login profile (Slurm 22.05 reads it also with --export=NIL), SBATCH_EXPORT of"
+        " the submitting shell, a TaskProlog, or the environment of slurmd"
+    ),
+    "shell": "foreign variables come from the calling shell: unset them there",
+    "container": (
+        "foreign variables come from the image (docker inspect IMAGE) or from what started the container: to accept"
+        " one, let the configuration set it"
+    ),
+}
+#: What images of CUDA say of themselves; neither NCCL nor CUDA reads them.
+_FACTS = frozenset({"NCCL_VERSION", "CUDA_VERSION"})
 
 
-def task(argv: List[str], text: str) -> int:
+def task(argv: List[str], text: str, place: str = "slurm") -> int:
     """Check, start and prove one server, and return the exit code of the task.
 
     Args:
         argv: the server's command as the script carries it.
         text: of the manifest.
+        place: what started the task, for the messages: ``slurm``, ``shell`` or ``container``.
     """
     try:
-        manifest = parse(text, "the manifest in the batch script")
+        manifest = parse(text, "the manifest of this program")
     except ManifestError as error:
-        return _refuse([f"{error}: render the script again"])
+        return _refuse([f"{error}: render it again"])
     # The block as Slurm gave it: Python adds LC_CTYPE to its own copy in the C locale (PEP 538).
     own = read_process(os.getpid())
     env = (own.env if own else None) or {}
-    problems = wrong(env, argv, manifest) + _files(env, manifest)
+    problems = wrong(env, argv, manifest, _SOURCES[place]) + _files(env, manifest)
     if problems:
         return _refuse(problems)
     if ports.listening(manifest["port"], manifest["host"]):
         _say(f"port {manifest['port']} is taken by {ports.holder(manifest['port'])}")
         return 1
-    for name in knowledge.extras(env, manifest, own=False)[1]:
+    for name in sorted(set(knowledge.extras(env, manifest, own=False)[1]) - _FACTS):
         _say(f"warning: {name} is in the environment and not from the release")
     _say(f"release {manifest['digest']} complete, {len(manifest['env'])} variables; starting {argv[0]}")
     try:
@@ -70,29 +82,36 @@ def task(argv: List[str], text: str) -> int:
     return _attend(server, manifest)
 
 
-def wrong(env: Mapping[str, str], argv: List[str], manifest: Mapping[str, Any]) -> List[str]:
+def wrong(env: Mapping[str, str], argv: List[str], manifest: Mapping[str, Any], sources: str) -> List[str]:
     """Return how a task's own environment and command contradict its release, one line each. Pure."""
     problems = compare(env, manifest)
+    secrets = manifest.get("secrets", {})
+    problems += [f"the secret {name} did not arrive" for name in secrets.get("env", []) if not env.get(name)]
     if argv != manifest["argv"]:
         problems.append(different_argument(argv, manifest["argv"]))
     refused, odd = knowledge.extras(env, manifest, own=False)
     foreign = [name for name in refused if name not in _SCHEDULERS]
-    foreign += [name for name in odd if name.startswith("NCCL_")]
+    foreign += [name for name in odd if name.startswith("NCCL_") and name not in _FACTS]
     problems += [f"{name} is set, but the release does not set it" for name in foreign]
-    return problems + ([_SOURCES] if foreign else [])
+    return problems + ([sources] if foreign else [])
 
 
 def completed(env: Mapping[str, str]) -> Dict[str, str]:
     """Return an environment with what systemd would give a server of this user, where Slurm gave none."""
-    who = pwd.getpwuid(os.geteuid())
-    usual = {"PATH": _PATH, "HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name, "SHELL": who.pw_shell}
+    usual = {"PATH": _PATH}
+    with contextlib.suppress(KeyError):  # a container may run as a number without a name
+        who = pwd.getpwuid(os.geteuid())
+        usual.update(HOME=who.pw_dir, USER=who.pw_name, LOGNAME=who.pw_name, SHELL=who.pw_shell)
     return {**usual, **env}
 
 
 def _files(env: Mapping[str, str], manifest: Mapping[str, Any]) -> List[str]:
     """Return what files of NCCL's own would set in this server: the release leaves it unset, NCCL takes it."""
     problems: List[str] = []
-    user = pwd.getpwuid(os.geteuid()).pw_name
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        user = ""
     for path in nccl_conf.paths(env, user):
         content = read_bytes(path)
         if content is None:
@@ -216,7 +235,7 @@ def _attend(server: _Server, manifest: Dict[str, Any]) -> int:
 
 
 def _odd() -> "tuple[str, ...]":
-    return tuple(f"{name} is not from the release" for name in sorted(_SCHEDULERS))
+    return tuple(f"{name} is not from the release" for name in sorted(_SCHEDULERS | _FACTS))
 
 
 def _until_ready(server: _Server, manifest: Mapping[str, Any], begin: float) -> str:
@@ -224,7 +243,7 @@ def _until_ready(server: _Server, manifest: Mapping[str, Any], begin: float) -> 
     limit = float(manifest["unit"]["TimeoutStartSec"])
     told = begin
     while True:
-        lacking = missing(manifest, server.tree, "")
+        lacking = missing(manifest, server.tree, credentials.api_key(manifest, server.pid))
         now = time.monotonic()
         if not server.reap(os.WNOHANG) or not lacking or now - begin > limit:
             return lacking
