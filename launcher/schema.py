@@ -278,10 +278,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What holds the engine: a virtual environment of the host, or a container."""
+    """The container of what ``launch render --format`` writes for podman, docker and Kubernetes."""
 
-    kind: Literal["venv", "podman", "docker"] = "venv"
-    # Of a container: NAME@sha256:DIGEST. A tag can be moved, and then restarts differ without a change here.
+    # NAME@sha256:DIGEST. A tag can be moved, and then restarts differ without a change here.
     image: str = ""
     # Folders of the host beside those of model and draft model, read only: PATH, PATH:TARGET, PATH:TARGET:rw.
     mounts: tuple[str, ...] = ()

@@ -102,7 +102,8 @@ def completed(env: Mapping[str, str]) -> Dict[str, str]:
     with contextlib.suppress(KeyError):  # a container may run as a number without a name
         who = pwd.getpwuid(os.geteuid())
         usual.update(HOME=who.pw_dir, USER=who.pw_name, LOGNAME=who.pw_name, SHELL=who.pw_shell)
-    return {**usual, **env}
+    # A server that reports to systemd by itself would be ready before it is proven.
+    return {**usual, **{name: value for name, value in env.items() if name != "NOTIFY_SOCKET"}}
 
 
 def _files(env: Mapping[str, str], manifest: Mapping[str, Any]) -> List[str]:
@@ -229,9 +230,23 @@ def _attend(server: _Server, manifest: Dict[str, Any]) -> int:
             f"proof: release {manifest['digest']}, {len(verdict.proven)} processes carry all {len(verdict.variables)}"
             f" variables{unknown}, ready after {time.monotonic() - begin:.1f} s"
         )
+        _tell_systemd()
     while server.reap(0):
         pass
     return _ended(server.status or 0, "")
+
+
+def _tell_systemd() -> None:
+    """Report that the start is complete, where somebody waits for it (podman, Notify=true)."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
+            stream.connect("\0" + path[1:] if path[0] == "@" else path)
+            stream.send(b"READY=1")
+    except OSError as error:
+        _say(f"warning: that it is ready cannot be told ({path}: {error.strerror})")
 
 
 def _odd() -> "tuple[str, ...]":

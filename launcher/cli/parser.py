@@ -38,7 +38,7 @@ _OF_RESULTS = ("results", "diff", "promote")
 #: What is an override there nevertheless.
 _SETTINGS = ("sweep", "target", "deployment")
 #: What `render` can write beside a release.
-FORMATS = ("sbatch", "ansible", "compose", "k8s", "env", "shell")
+FORMATS = ("sbatch", "ansible", "compose", "k8s", "quadlet", "env", "shell")
 _EXAMPLES = """\
 examples:
   launch +hw=rtx6000x8 +spec=eagle3_2step

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SUITES = ("bullseye", "bookworm", "trixie")
+#: A release with further packages, under a name of its own: what runs containers, and what reads files for them.
+WITH_MORE = {"trixie-containers": ("podman", "crun", "docker-cli", "docker-compose")}
 # libnuma1 for vLLM's CPU build.
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "iproute2", "procps", "sudo", "libnuma1")
 
@@ -56,15 +58,19 @@ def cache() -> Path:
 
 def root_of(suite: str) -> Path:
     """Return the root folder of a release; builds it first where it is not there yet."""
-    if suite not in SUITES:
-        raise FleetError(f"no such release: {suite}; there are {', '.join(SUITES)}")
-    recipe = hashlib.sha256("\0".join((suite, *PACKAGES, SETUP)).encode()).hexdigest()[:12]
+    if suite not in (*SUITES, *WITH_MORE):
+        raise FleetError(f"no such release: {suite}; there are {', '.join((*SUITES, *WITH_MORE))}")
+    recipe = hashlib.sha256("\0".join((suite, *_packages(suite), SETUP)).encode()).hexdigest()[:12]
     root = cache() / f"{suite}-{recipe}"
     if not root.exists():
         with locked(root) as lock:
             if not root.exists():
                 _build(suite, root, lock)
     return root
+
+
+def _packages(suite: str) -> tuple[str, ...]:
+    return (*PACKAGES, *WITH_MORE.get(suite, ()))
 
 
 @contextlib.contextmanager
@@ -85,7 +91,8 @@ def _build(suite: str, root: Path, lock: int) -> None:
     print(f"fleet: building the {suite} root folder, once (about a minute)", file=sys.stderr)
     growing = root.with_name(f".{root.name}.growing")
     disk.remove(growing)
-    argv = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, str(growing)]
+    argv = ["debootstrap", "--variant=minbase", f"--include={','.join(_packages(suite))}"]
+    argv += [suite.partition("-")[0], str(growing)]
     try:
         done = subprocess.run(
             [*argv, machine.mirror()],

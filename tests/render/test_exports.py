@@ -31,7 +31,8 @@ IMAGE = f"runtime.image='vllm/vllm-openai@{DIGEST}'"
 BASE = ("model=tiny", "engine=vllm", "engine.tensor_parallel=2", "name=out.put_1", "engine.python=/usr/bin/python3")
 #: Writes down its arguments and environment.
 RECORDER = '#!/bin/sh\ncat > "$0.program"\nprintf \'%s\\0\' "$@" > "$0.words"\ncat /proc/$$/environ > "$0.env"\n'
-CONTAINERS = ("compose", "k8s")
+CONTAINERS = ("compose", "k8s", "quadlet")
+TYPED = ("compose", "k8s")
 OTHERS = tuple(form for form in FORMATS if form != "sbatch")
 
 
@@ -159,7 +160,7 @@ def assert_arrives(folder: Path, *values: str) -> None:
 
 def test_what_is_text_stands_in_quotes_whatever_it_looks_like() -> None:
     """PyYAML reads YAML 1.1; the tools read 1.2 and parts of both: quotes leave nothing to them."""
-    for form in CONTAINERS:
+    for form in TYPED:
         shown = text(form, **{f"X_{number}": value for number, value in enumerate(VALUES.values())})
         for value in ("0o14", "1e3", "y", "NO", "1:30"):
             assert f': "{value}"\n' in shown
@@ -225,6 +226,7 @@ SECRETS = ("secrets.env.HF_TOKEN='file:/no/such'", "secrets.args.api_key='comman
 REFERENCES = {
     "compose": ("./out.put_1.secrets.env", "/run/launch/out.put_1/secrets.yaml"),
     "k8s": ("secretKeyRef", "/run/launch/out.put_1"),
+    "quadlet": ("podman secret create launch-out.put_1-HF_TOKEN FILE", "type=env,target=HF_TOKEN"),
     "ansible": ("launch_secrets_out_put_1[item]", "no_log: true"),
     "env": ("# secret, to be set by other means: HF_TOKEN", "# secret flag, not in the command: --api_key"),
 }
@@ -253,7 +255,7 @@ def test_the_same_release_gives_the_same_bytes(form: str) -> None:
 
 NODES = ["engine.args.nnodes=2"]
 REFUSED: dict[str, tuple[tuple[str, ...], list[str], str]] = {
-    "several nodes": (("shell", "compose", "k8s", "ansible"), NODES, "has another command on each"),
+    "several nodes": (("shell", "compose", "k8s", "quadlet", "ansible"), NODES, "has another command on each"),
     "no image": (CONTAINERS, ["runtime.image=''"], "runtime.image=NAME@sha256:DIGEST"),
     "no name of an image": (CONTAINERS, ["runtime.image='a b'"], "runtime.image='a b' is no image"),
     "a colon in the model's path": (CONTAINERS, ["model.path='/m:x'"], "model.path: '/m:x' must be an absolute path"),
@@ -263,7 +265,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], list[str], str]] = {
     "GPUs by index": (("k8s",), ["engine.gpus=['0','1']"], "Kubernetes chooses the GPUs of a pod"),
     "a server for itself": (("k8s",), ["engine.host=127.0.0.1"], "engine.host=0.0.0.0"),
     "secret flags": (("shell",), ["secrets.args.api_key='file:/x'"], "Use launch run"),
-    "lines": (("env",), ["env.STANDIN_X='a\nb'"], "env.STANDIN_X: holds the end of a line"),
+    "lines": (("env", "quadlet"), ["env.STANDIN_X='a\nb'"], "env.STANDIN_X: holds the end of a line"),
     "a long line": (("env",), [f"env.STANDIN_X='{'x' * 65536}'"], "env.STANDIN_X: longer than 65534 bytes"),
 }
 

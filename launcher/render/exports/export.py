@@ -63,12 +63,13 @@ def export(form: str, deployment: Deployment, release: Release, programs: Progra
     Raises:
         ConfigError: the format cannot carry the release, and what to do.
     """
-    from launcher.render.exports import ansible, compose, env, k8s, shell
+    from launcher.render.exports import ansible, compose, env, k8s, quadlet, shell
 
     build: Callable[[Deployment, Release, Programs], Export] = {
         "ansible": ansible.build,
         "compose": compose.build,
         "k8s": k8s.build,
+        "quadlet": quadlet.build,
         "env": env.build,
         "shell": shell.build,
     }[form]
