@@ -61,7 +61,14 @@ class Play:
         return Path(json.loads(done.stdout)[0]["folder"]) / "played.ansible.yaml"
 
     def run(self, path: Path) -> subprocess.CompletedProcess[str]:
-        argv = [self._program, "--inventory", self._inventory, "--extra-vars", f"@{self._variables}", path]
+        argv = [
+            str(self._program),
+            "--inventory",
+            str(self._inventory),
+            "--extra-vars",
+            f"@{self._variables}",
+            str(path),
+        ]
         env = {**os.environ, "LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOCALHOST_WARNING": "False"}
         return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=300)
 

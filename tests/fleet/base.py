@@ -23,6 +23,9 @@ WITH_MORE = {"trixie-containers": ("podman", "crun", "docker-cli", "docker-compo
 # libnuma1 for vLLM's CPU build.
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "iproute2", "procps", "sudo", "libnuma1")
 
+#: What nspawn lets such a host do besides: limit a container's devices, and give it a keyring.
+CONTAINERS = ("--capability=CAP_BPF", "--system-call-filter=bpf @keyring")
+
 # Runs inside the new root. Masked: what has no device or no use in a container and would only slow the boot.
 SETUP = r"""
 useradd --system --home-dir /var/lib/llm --create-home --shell /usr/sbin/nologin llm
@@ -67,6 +70,11 @@ def root_of(suite: str) -> Path:
             if not root.exists():
                 _build(suite, root, lock)
     return root
+
+
+def options(suite: str) -> tuple[str, ...]:
+    """Return what nspawn is told of hosts of a release, beside what holds for all."""
+    return CONTAINERS if suite in WITH_MORE else ()
 
 
 def _packages(suite: str) -> tuple[str, ...]:

@@ -138,9 +138,9 @@ def _arguments(deployment: Deployment, release: Release) -> list[str]:
     return [
         f"--entrypoint={json.dumps(images.start_words(deployment))}",
         "--ipc=host",
-        "--ulimit=memlock=-1:-1",
-        "--ulimit=nofile=524288:524288",
-        "--pids-limit=-1",
+        # Those of the unit: locked memory without a limit, for RDMA.
+        "--ulimit=host",
+        "--pids-limit=0",
         # Else podman hands on the proxy variables of the host.
         "--http-proxy=false",
         f"--stop-timeout={deployment.unit.stop_timeout}",
@@ -159,4 +159,7 @@ def _service(deployment: Deployment) -> list[str]:
         "Restart=always",
         "RestartPreventExitStatus=78",
         "OOMPolicy=stop",
+        "LimitMEMLOCK=infinity",
+        "LimitNOFILE=524288",
+        "TasksMax=infinity",
     ]
