@@ -33,7 +33,7 @@ _MODULES = (
 #: What a task without systemd needs of them; `launcher.agent.task` comes last.
 _OF_TASKS = (
     *("knowledge", "manifest", "processes", "evidence", "credentials", "ports", "systemd", "journal"),
-    *("guard", "wait", "nccl_conf", "task"),
+    *("guard", "wait", "nccl_conf", "task_server", "task"),
 )
 
 _LOADER = '''\
