@@ -38,8 +38,10 @@ class Server:
             signal.signal(number, lambda *_: self._send(signal.SIGTERM))
 
     def _send(self, number: int) -> None:
+        # The signal may come when the kernel has given the server's end away and nobody has noted it yet.
         if self.status is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def reap(self, flags: int) -> bool:
         """Take note of who has ended; return whether the server still runs."""
