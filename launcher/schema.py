@@ -278,8 +278,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Runtime:
-    """The container of what ``launch render --format`` writes for podman, docker and Kubernetes."""
+    """What holds the engine: a virtual environment of the host, or a container of podman.
 
+    Image and mounts are also those of what ``launch render --format`` writes for podman, docker and Kubernetes.
+    """
+
+    kind: Literal["venv", "podman"] = "venv"
     # NAME@sha256:DIGEST. A tag can be moved, and then restarts differ without a change here.
     image: str = ""
     # Folders of the host beside those of model and draft model, read only: PATH, PATH:TARGET, PATH:TARGET:rw.

@@ -42,8 +42,6 @@ _SOURCES = {
         " one, let the configuration set it"
     ),
 }
-#: What images of CUDA say of themselves; neither NCCL nor CUDA reads them.
-_FACTS = frozenset({"NCCL_VERSION", "CUDA_VERSION"})
 
 
 def task(argv: List[str], text: str, place: str = "slurm") -> int:
@@ -67,7 +65,7 @@ def task(argv: List[str], text: str, place: str = "slurm") -> int:
     if ports.listening(manifest["port"], manifest["host"]):
         _say(f"port {manifest['port']} is taken by {ports.holder(manifest['port'])}")
         return 1
-    odd = set(knowledge.extras(env, manifest, own=False)[1]) - _FACTS
+    odd = set(knowledge.extras(env, manifest, own=False)[1])
     for name in sorted(odd):
         _say(f"warning: {name} is in the environment and not from the release")
     _say(f"release {manifest['digest']} complete, {len(manifest['env'])} variables; starting {argv[0]}")
@@ -75,7 +73,7 @@ def task(argv: List[str], text: str, place: str = "slurm") -> int:
         server = Server(argv, completed(env), manifest["unit"].get("WorkingDirectory", "/"))
     except OSError as error:
         return _refuse([f"{error.filename or argv[0]} cannot be started: {error.strerror}"])
-    return _attend(server, manifest, odd | _SCHEDULERS | _FACTS)
+    return _attend(server, manifest, odd | _SCHEDULERS)
 
 
 def wrong(env: Mapping[str, str], argv: List[str], manifest: Mapping[str, Any], sources: str) -> List[str]:
@@ -87,7 +85,7 @@ def wrong(env: Mapping[str, str], argv: List[str], manifest: Mapping[str, Any], 
         problems.append(different_argument(argv, manifest["argv"]))
     refused, odd = knowledge.extras(env, manifest, own=False)
     foreign = [name for name in refused if name not in _SCHEDULERS]
-    foreign += [name for name in odd if name.startswith("NCCL_") and name not in _FACTS]
+    foreign += [name for name in odd if name.startswith("NCCL_")]
     problems += [f"{name} is set, but the release does not set it" for name in foreign]
     return problems + ([sources] if foreign else [])
 

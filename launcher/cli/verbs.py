@@ -59,6 +59,8 @@ def run(line: CommandLine) -> int:
     prepared = prepare(line)
     if len(prepared) != 1:
         raise ConfigError("run takes one deployment")
+    if prepared[0].deployment.runtime.kind != "venv":
+        raise ConfigError("launch run starts the engine itself: leave out runtime=podman, whose container needs a unit")
     release = prepared[0].release
     from launcher.host import foreground
 

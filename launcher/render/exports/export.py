@@ -65,6 +65,11 @@ def export(form: str, deployment: Deployment, release: Release, programs: Progra
     """
     from launcher.render.exports import ansible, compose, env, k8s, quadlet, shell
 
+    if deployment.runtime.kind != "venv":
+        raise ConfigError(
+            f"--format {form} carries the engine's own command, not podman's: leave out runtime=podman; runtime.image"
+            " stays"
+        )
     build: Callable[[Deployment, Release, Programs], Export] = {
         "ansible": ansible.build,
         "compose": compose.build,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from launcher.render.exports import image as images
+from launcher.render import image as images
 from launcher.render.exports.export import (
     KEPT_BY_TASK,
     NO_DRIFT,

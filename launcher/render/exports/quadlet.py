@@ -14,7 +14,7 @@ import json
 from typing import TYPE_CHECKING
 
 from launcher.render import encode
-from launcher.render.exports import image as images
+from launcher.render import image as images
 from launcher.render.exports.env import raw
 from launcher.render.exports.export import (
     KEPT_BY_TASK,
