@@ -105,6 +105,7 @@ def unit_text(deployment: Deployment, digest: str, argv: Sequence[str], settings
             argv=argv,
             mounts=mounts,
             sandbox=not podman.is_used(deployment),
+            podman=podman.PROGRAM,
             refused=REFUSED,
         )
         .replace("\r", "")

@@ -47,6 +47,8 @@ def test_the_unit_lets_podman_work_and_only_it() -> None:
     assert boxed.settings["User"] == "root"
     assert "\nDelegate=yes\n" in boxed.unit.text
     assert "NoNewPrivileges" not in boxed.unit.text
+    assert "\nExecStartPre=-/usr/bin/podman rm --force --ignore launch-boxed\n" in boxed.unit.text
+    assert "podman" not in plain.unit.text
     assert "Delegate" not in plain.unit.text
     assert "\nUMask=0077\n# No option that needs a seccomp" in plain.unit.text
     assert "\nProtectControlGroups=yes\n\n[Install]" in plain.unit.text
