@@ -240,7 +240,7 @@ def test_one_server(text: str, fields: dict[str, Any], told: tuple[str, ...]) ->
 NONE = [
     ("", ""),
     ("# nothing\n\n", ""),
-    ("echo vllm serve m; sleep 1; curl http://x", ""),
+    ("echo vllm; sleep 1; curl http://x", ""),
     ("command -v vllm; which sglang", ""),
     ("pip install vllm", "pip install vllm"),
     ("python -m sglang_router.launch_router --x", "sglang_router"),
