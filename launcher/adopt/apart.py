@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launcher.adopt import common_flags, flags, program, speculation, variables
-from launcher.adopt.secret_names import is_secret_flag
+from launcher.adopt.secret import is_secret_flag
 from launcher.adopt.table import SHOWN, Row
 from launcher.errors import ConfigError
 

@@ -116,7 +116,7 @@ def _set(walk: Walk, node: Node, words: Sequence[Word]) -> None:
 
 
 def _of_another_shell(texts: Sequence[str]) -> str:
-    """Return the variable that ``set -x NAME VALUE`` (fish) or ``set NAME=VALUE`` (Windows) means to set, or nothing."""
+    """Return what ``set -x NAME VALUE`` (fish) or ``set NAME=VALUE`` (Windows) means to set, or nothing."""
     name = r"[A-Za-z_]\w*"
     if texts and (found := re.fullmatch(rf"({name})=.*", texts[0], re.DOTALL)):
         return found[1]

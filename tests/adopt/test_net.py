@@ -32,7 +32,9 @@ def test_every_line_that_names_a_server_is_told(text: str) -> None:
     lines = [line for line in text.split("\n") if "vllm" in line or "sglang" in line]
     places = {one.where for one in (*found.servers, *found.remarks)}
     assert places == {f"-:{text.split(chr(10)).index(line) + 1}" for line in lines}
-    assert "m" in " ".join([*(word for server in found.servers for word in server.argv), *(r.quote for r in found.remarks)])
+    assert "m" in " ".join(
+        [*(word for server in found.servers for word in server.argv), *(r.quote for r in found.remarks)]
+    )
 
 
 QUIET = [
@@ -40,7 +42,7 @@ QUIET = [
     f"# {V}\n{V}",
     "vllm \\\n  serve m",
     f"A=1 \\\n  B=2 \\\n  {V}",
-    f'COMMAND=(vllm serve m)\n"${{COMMAND[@]}}" --port 1',
+    'COMMAND=(vllm serve m)\n"${COMMAND[@]}" --port 1',
     f"up() {{\n  {V}\n}}\nup",
     f"ssh h <<'EOF'\ncd /x\n{V}\nEOF",
     f"```bash\n{V}\n```\n\nThe command `vllm serve` starts it.\n",

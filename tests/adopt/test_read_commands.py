@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from launcher.adopt import secret
 from launcher.adopt.read import read
 
 if TYPE_CHECKING:
@@ -308,6 +309,18 @@ SECRETS = [
     "nope -H 'Authorization: Bearer s3cret'",
     "nope https://user:s3cret@host/x",
     "nope hf_s3cretAAAAAAAAAAAAAAAA",
+    "nope -H 'Authorization: Basic s3cret'",
+    "nope -H 'X-API-Key: s3cret'",
+    'nope \'{"password": "s3cret"}\'',
+    'nope \'os.environ["HF_TOKEN"] = "s3cret"\'',
+    "nope HEADERS=api-key=s3cret",
+    "nope DB_PWD=s3cret PASS=s3cret",
+    "nope curl -u me:s3cret http://x",
+    "nope wandb login s3cret",
+    "nope docker login -u me -p s3cret",
+    "nope sshpass -p s3cret ssh h x",
+    "nope setenv HF_TOKEN s3cret",
+    "nope set -gx HF_TOKEN s3cret",
 ]
 
 
@@ -316,6 +329,29 @@ def test_secrets_are_masked_in_quotes(text: str) -> None:
     found = read(text, "-", None)
     assert [remark.quote.startswith("nope") for remark in found.remarks] == [True]
     assert "s3cret" not in found.remarks[0].quote
+
+
+#: Values that only look as if they held a secret.
+OPEN = [
+    ("EXTRA", "--tokenizer-mode auto --max-model-len 1"),
+    ("X_CONFIG", '{"eos_token": "</s>", "think_end_token": "x", "temperature": 0.6}'),
+    ("PWD", "/srv"),
+    ("PYTHONPATH", "/a:/b"),
+    ("ENDPOINT", "http://host:4317/v1"),
+    ("HF_TOKEN", "1"),
+    ("EXTRA", "--api-key $KEY"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), OPEN)
+def test_what_is_no_secret_stays_in_sight(name: str, value: str) -> None:
+    assert not secret.is_secret_variable(name, value)
+
+
+def test_a_password_of_ssh_is_kept_nowhere() -> None:
+    found = read("sshpass -p s3cret ssh root@h 'vllm serve m'", "-", None)
+    assert [server.hosts for server in found.servers] == [("root@h",)]
+    assert "s3cret" not in repr(found)
 
 
 def test_secrets_stay_in_the_server() -> None:
