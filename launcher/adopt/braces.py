@@ -23,7 +23,8 @@ def expand(units: Sequence[Atom]) -> list[list[Atom]]:
     for start in [i for i, unit in enumerate(units) if _is(unit, "{")]:
         if start == 0 and len(units) > 1 and _is(units[1], "}"):
             continue  # a word that begins with {} is no choice
-        depth, commas, dots, end = 0, [], False, -1
+        commas: list[int] = []
+        depth, dots, end = 0, False, -1
         for at in range(start, len(units)):
             dots |= depth == 1 and _is(units[at], ".") and _is(units[at - 1], ".")
             if depth == 1 and _is(units[at], "}") and not commas and not dots:

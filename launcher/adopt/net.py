@@ -28,7 +28,7 @@ def tell(source: Source, into: Gathered) -> None:
     A comment is told only where nothing else was found: it is meant not to run.
     """
     known = [*into.remarks, *into.owed, *(remark for server in into.servers for remark in server.remarks)]
-    places = {one.where for one in (*into.servers, *known)}
+    places = {server.where for server in into.servers} | {remark.where for remark in known}
     lines = [(at, text, _places(source, at, text)) for at, text in _lines(source.text) if _NAMES.search(_words(text))]
     named = {place for _, _, there in lines for place in there}
     # A server that is started elsewhere by words of this line: "${COMMAND[@]}".

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
-from collections.abc import Callable, Mapping  # noqa: TC003 - part of the public shape
+from collections.abc import Callable, Mapping, Sequence  # noqa: TC003 - part of the public shape
 from dataclasses import dataclass, field, replace
 
 from launcher.adopt import engine_yaml, engines
@@ -13,6 +14,10 @@ from launcher.adopt.source import NOTHING, Source, Word, quote
 from launcher.errors import ConfigError
 
 _MOST_TURNS = 10_000
+_PART = (
+    "one part of a server over several hosts: each part is a deployment of its own, and none is ready before all run,"
+    " so start them at the same time, each by a launch up of its own"
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,8 @@ class Gathered:
         start = _interpreter(start)
         if any(word.text.startswith("--disaggregation-mode") for word in words.words):
             start = start.noted("one part of disaggregated serving; its other parts are servers of their own")
+        if (nodes := _nodes(words.words)) not in ("", "1"):
+            start = start.noted(_PART, f"--nnodes {nodes}")
         doubts = [
             *start.remarks,
             *words.remarks,
@@ -120,6 +127,15 @@ class Gathered:
         told = {remark for server in self.servers for remark in server.remarks}
         rest = [remark for remark in (*self.remarks, *self.owed) if remark not in told]
         return Found(tuple(self.servers), tuple(dict.fromkeys(rest)))
+
+
+def _nodes(words: Sequence[Word]) -> str:
+    """Return over how many hosts the engine is told to spread itself, or nothing."""
+    texts = [word.text for word in words]
+    for word, after in itertools.pairwise((*texts, "")):
+        if word.partition("=")[0] == "--nnodes":
+            return word.partition("=")[2] or after
+    return ""
 
 
 def _interpreter(start: Start) -> Start:

@@ -18,6 +18,9 @@ V = "vllm serve m"
 #: Text, the fields of the one server in it that are not empty, and pieces of its remarks.
 ONE: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     (f"nohup {V} > a.log 2>&1 &", {"log_file": "a.log", "wrappers": (("nohup",),)}, ()),
+    (f"{V} --nnodes 2", {"argv": ("vllm", "serve", "m", "--nnodes", "2")}, ("--nnodes 2",)),
+    (f"{V} --nnodes=2", {"argv": ("vllm", "serve", "m", "--nnodes=2")}, ("--nnodes 2",)),
+    (f"{V} --nnodes 1", {"argv": ("vllm", "serve", "m", "--nnodes", "1")}, ()),
     (f"{V} &>> a.log &", {"log_file": "a.log"}, ()),
     (f"{V} > /dev/null 2>&1", {}, ()),
     (f"{V} > a.log --port 1 2>&1 &", {"argv": ("vllm", "serve", "m", "--port", "1"), "log_file": "a.log"}, ()),

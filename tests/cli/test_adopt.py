@@ -181,6 +181,30 @@ def test_nothing_of_the_input_commands_the_terminal(capsys: pytest.CaptureFixtur
     assert "\\x1b" in told.out
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("vllm serve a --port 1\nvllm serve b --port 1\n", 1),
+        ("vllm serve a\nvllm serve a\n", 1),
+        ("vllm serve a --port 1\nvllm serve b --port 2\n", 0),
+        ("vllm serve a\npython -m sglang.launch_server --model a\n", 0),
+        ("ssh h vllm serve a --port 1\nssh i vllm serve a --port 1\n", 0),
+    ],
+)
+def test_two_servers_of_one_port_are_told(capsys: pytest.CaptureFixture[str], text: str, told: int) -> None:
+    Path("x.sh").write_text(text)
+    assert main(["adopt", "x.sh"]) == 0
+    assert capsys.readouterr().out.count("the same port as the server of x.sh:1") == told
+
+
+def test_the_hosts_that_were_named_are_not_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.sh").write_text("/opt/v/bin/vllm serve a\n")
+    assert main(["adopt", "x.sh", "engine.user=llm", "target.hosts=[gpu1]"]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("Next: launch plan a target=ssh\n\n")
+    assert "# 0.0 in engine: not given" in out
+
+
 def test_a_folder_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("sub").mkdir()
     assert main(["adopt", "sub"]) == 2
