@@ -95,7 +95,7 @@ def _unknown(
     sorted_out: Variables,
 ) -> dict[str, str]:
     """Return the values with pieces that whoever read the input has told to be unknown."""
-    pieces = {remark.quote for remark in server.remarks if remark.quote.startswith(("$", "`"))}
+    pieces = {remark.quote for remark in server.remarks if remark.quote.startswith(("$", "`", "~"))}
     values = {
         "model.path": common.path,
         "model.served_name": common.served_name,

@@ -174,7 +174,7 @@ def _text(wanted: Wanted, deployment: Deployment, server: Server, layers: Layers
             f"To be said: {', '.join(missing)}: the input does not say {'it' if len(missing) == 1 else 'them'}."
         )
     unsaid = [] if deployment.engine.memory_fraction or not wanted.plain.engine.memory_fraction else ["0.0"]
-    unsaid += ["null"] if None in deployment.engine.args.values() else []
+    unsaid += ["null"] if any(deployment.engine.args.get(key) is None for key in wanted.plain.engine.args) else []
     if unsaid:
         head.append(f"{' and '.join(unsaid)} in engine: not given, so that the engine itself decides.")
     if deployment.takes_over:

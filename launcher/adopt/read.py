@@ -194,5 +194,3 @@ READERS = {
     "engine": _engine,
     "program": _program,
 }
-
-read_files = read_paths

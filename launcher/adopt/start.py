@@ -195,4 +195,6 @@ def unknown(start: Start) -> list[Remark]:
         if engine is not None and engine.name:
             why = f"launch does not know what {engines.program(texts[0])} does to the server behind it; left out"
             return [start.remark(why)]
-    return [start.remark("not a server, and not read")]
+    # A command whose words only the host knows, and that may be a server there.
+    doubts = [doubt for word in start.words for doubt in word.doubts if "sglang" in doubt.why or "vllm" in doubt.why]
+    return [start.remark("not a server, and not read"), *doubts]

@@ -278,6 +278,13 @@ def test_no_server(text: str, told: str) -> None:
     assert any(told in remark.quote for remark in found.remarks) if told else found.remarks == ()
 
 
+def test_a_command_that_only_the_host_knows_says_what_it_may_be() -> None:
+    text = '[ "$D" = 1 ] && C="vllm serve m --x" || C="vllm serve m"\nenv $C --y'
+    found = read(text, "-", None)
+    assert found.servers == ()
+    assert any("only the host knows" in remark.why and "vllm serve m" in remark.why for remark in found.remarks)
+
+
 def test_several_servers_in_order() -> None:
     text = "export A=1\nvllm serve a &\nexport B=2\nvllm serve b &\nunset A\nvllm serve c\n"
     servers = read(text, "x.sh", None).servers

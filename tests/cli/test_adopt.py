@@ -205,6 +205,14 @@ def test_the_hosts_that_were_named_are_not_asked_for(capsys: pytest.CaptureFixtu
     assert "# 0.0 in engine: not given" in out
 
 
+def test_what_the_engine_decides_and_what_is_to_be_said_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.sh").write_text("/opt/v/bin/python -m sglang.launch_server --model ~/m --tp 2\n")
+    assert main(["adopt", "x.sh", "engine.user=llm"]) == 0
+    out = capsys.readouterr().out
+    assert "# 0.0 and null in engine: not given" in out
+    assert "Next: launch plan m model.path=… " in out
+
+
 def test_a_folder_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("sub").mkdir()
     assert main(["adopt", "sub"]) == 2
