@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import posixpath
+import re
 from collections.abc import Callable, Mapping, Sequence  # noqa: TC003 - part of the public shape
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ from launcher.adopt.source import NOTHING, Source, Word, quote
 from launcher.errors import ConfigError
 
 _MOST_TURNS = 10_000
+_HELP = re.compile(r"-h|--help(=.*)?|--version")
 _PART = (
     "one part of a server over several hosts: each part is a deployment of its own, and none is ready before all run,"
     " so start them at the same time, each by a launch up of its own"
@@ -172,6 +174,9 @@ def follow(start: Start, into: Gathered, step: Callable[[Start, Gathered], Start
     """Take wrappers off a command until the engine is reached; ``step`` says False for what it does not know."""
     while start.words:
         engine = engines.recognise([word.text for word in start.words])
+        if engine is not None and engine.name and any(_HELP.fullmatch(word.text) for word in start.words):
+            into.remarks.append(start.remark("it prints a text and ends"))
+            return
         if engine is not None and engine.name:
             into.add(start, engine)
             return

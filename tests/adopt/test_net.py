@@ -30,7 +30,7 @@ LOST = [
 def test_every_line_that_names_a_server_is_told(text: str) -> None:
     found = read(text, "-", None)
     lines = [line for line in text.split("\n") if "vllm" in line or "sglang" in line]
-    places = {one.where for one in (*found.servers, *found.remarks)}
+    places = {server.where for server in found.servers} | {remark.where for remark in found.remarks}
     assert places == {f"-:{text.split(chr(10)).index(line) + 1}" for line in lines}
     assert "m" in " ".join(
         [*(word for server in found.servers for word in server.argv), *(r.quote for r in found.remarks)]

@@ -251,6 +251,8 @@ NONE = [
     ("python -m sglang.bench_serving", "bench_serving"),
     ("vllm bench serve --model m", "vllm bench"),
     ("vllm chat", "vllm chat"),
+    ("vllm serve --help=all", "vllm serve --help=all"),
+    ("python -m sglang.launch_server -h", "-h"),
     ("trtllm-serve m", "trtllm-serve"),
     ("ray start --head", "ray start"),
     ("serve run app:app", "serve run"),

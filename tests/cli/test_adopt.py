@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -211,6 +213,31 @@ def test_what_the_engine_decides_and_what_is_to_be_said_is_told(capsys: pytest.C
     out = capsys.readouterr().out
     assert "# 0.0 and null in engine: not given" in out
     assert "Next: launch plan m model.path=… " in out
+
+
+#: Adopts a file, and prints each program that is run, each connection, and each name that is looked up.
+WATCHED = """
+import sys
+from launcher.cli import main
+def hook(event, args):
+    if event.startswith(("subprocess.", "socket.", "os.system", "os.exec", "os.posix_spawn", "os.fork")):
+        print(event, args, file=sys.stderr)
+sys.addaudithook(hook)
+main(["adopt", "x.sh"])
+"""
+
+
+def test_nothing_of_the_input_is_run_or_looked_up() -> None:
+    text = (
+        "A=$(touch ran) \nB=`touch ran`\neval 'touch ran'\nsource <(touch ran)\n: ${X:=$(touch ran)}\ncat > ran <<< x\n"
+        'ssh llm@host.invalid "cd /srv && vllm serve org/m --download-dir $(touch ran) > ran 2>&1"\n'
+        "docker run image.invalid/vllm-openai vllm serve http://host.invalid/m --port 1\n"
+    )
+    Path("x.sh").write_text(text)
+    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, check=True, timeout=60)
+    assert "conf/deployment/m.yaml" in done.stdout
+    assert [line for line in done.stderr.splitlines() if not line.startswith("launch: ")] == []
+    assert {path.name for path in Path().iterdir()} == {"x.sh", "conf"}
 
 
 def test_a_folder_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
