@@ -24,6 +24,8 @@ _VALUE = re.compile(
 )
 _ADDRESS = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
 
+#: Of a value that is searched for secrets within; a text by hand is shorter.
+_LONGEST = 4096
 _WORD = r"""("[^"]*"?|'[^']*'?|[^\s"'&|;<>]+)"""
 #: ``NAME=value``, ``name: value``, ``"name": "value"``, ``["NAME"] = "value"``.
 _ASSIGNED = re.compile(rf"""\b([A-Za-z_][\w-]*)(=|:\s+|["']\s*:\s*|["']\]\s*=\s*){_WORD}""")
@@ -31,7 +33,9 @@ _GIVEN = re.compile(rf"(--?[A-Za-z][\w-]*)(=|\s+|['\"],\s*){_WORD}")
 _SET = re.compile(rf"\b((?:setenv|set(?:\s+-\w+)+)\s+)([A-Za-z_]\w*)(\s+){_WORD}")
 _BEARER = re.compile(r"(\bBearer\s+|\bauthorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)[^\s\"',;]+", re.IGNORECASE)
 _LOGIN = re.compile(r"(://[^\s/:@]*:)[^\s/@]+(?=@)")
-_TYPED = re.compile(rf"(\bsshpass\s+-p\s*|\bwandb\s+login\s+|\blogin\s[^|;&]*?-p\s*|\bcurl\s[^|;&]*?-u\s*){_WORD}")
+_TYPED = re.compile(
+    rf"(\bsshpass\s+-p\s*|\bwandb\s+login\s+|\blogin\s[^|;&]{0, 200}?-p\s*|\bcurl\s[^|;&]{0, 200}?-u\s*){_WORD}"
+)
 
 
 def is_secret_variable(name: str, value: str) -> bool:
@@ -46,7 +50,8 @@ def is_secret_flag(flag: str, values: tuple[str, ...]) -> bool:
 
 def holds_secret(value: str) -> bool:
     """Return whether a secret can be seen in a value whatever its name: a token, ``--api-key x``, ``password: x``."""
-    return looks_secret(value) or masked(value) != value
+    start = value[:_LONGEST]
+    return looks_secret(value) or masked(start) != start
 
 
 def looks_secret(value: str) -> bool:
