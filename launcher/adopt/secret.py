@@ -34,7 +34,7 @@ _SET = re.compile(rf"\b((?:setenv|set(?:\s+-\w+)+)\s+)([A-Za-z_]\w*)(\s+){_WORD}
 _BEARER = re.compile(r"(\bBearer\s+|\bauthorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)[^\s\"',;]+", re.IGNORECASE)
 _LOGIN = re.compile(r"(://[^\s/:@]*:)[^\s/@]+(?=@)")
 _TYPED = re.compile(
-    rf"(\bsshpass\s+-p\s*|\bwandb\s+login\s+|\blogin\s[^|;&]{0, 200}?-p\s*|\bcurl\s[^|;&]{0, 200}?-u\s*){_WORD}"
+    r"(\bsshpass\s+-p\s*|\bwandb\s+login\s+|\blogin\s[^|;&]{0,200}?-p\s*|\bcurl\s[^|;&]{0,200}?-u\s*)" + _WORD
 )
 
 
