@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launcher.adopt import common_flags, flags, program, speculation, variables
-from launcher.adopt.secret_names import is_secret_flag
+from launcher.adopt.secret import is_secret_flag
 from launcher.adopt.table import SHOWN, Row
 from launcher.errors import ConfigError
 
@@ -95,7 +95,7 @@ def _unknown(
     sorted_out: Variables,
 ) -> dict[str, str]:
     """Return the values with pieces that whoever read the input has told to be unknown."""
-    pieces = {remark.quote for remark in server.remarks if remark.quote.startswith(("$", "`"))}
+    pieces = {remark.quote for remark in server.remarks if remark.quote.startswith(("$", "`", "~"))}
     values = {
         "model.path": common.path,
         "model.served_name": common.served_name,

@@ -21,9 +21,15 @@ def expand(units: Sequence[Atom]) -> list[list[Atom]]:
         OverflowError: more words than any command has.
     """
     for start in [i for i, unit in enumerate(units) if _is(unit, "{")]:
-        depth, commas, end = 0, [], -1
+        if start == 0 and len(units) > 1 and _is(units[1], "}"):
+            continue  # a word that begins with {} is no choice
+        commas: list[int] = []
+        depth, dots, end = 0, False, -1
         for at in range(start, len(units)):
-            depth += _is(units[at], "{") - (_is(units[at], "}") and at != start + 1)  # {} is no pair
+            dots |= depth == 1 and _is(units[at], ".") and _is(units[at - 1], ".")
+            if depth == 1 and _is(units[at], "}") and not commas and not dots:
+                continue  # a brace with nothing to choose from closes nothing
+            depth += _is(units[at], "{") - _is(units[at], "}")
             if depth == 1 and _is(units[at], ","):
                 commas.append(at)
             if depth == 0:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from launcher.adopt.secret_names import looks_secret
+from launcher.adopt.secret import holds_secret
 from launcher.adopt.table import SHOWN, Row
 from launcher.errors import ConfigError
 
@@ -78,7 +78,7 @@ def read(program: Program, flags: Flags, given: Mapping[str, str]) -> Common:
     path = words.pop(0) if program.positional and words else _one(flags.get(names["model.path"]))
     if not path.strip():
         raise ConfigError("the command names no model")
-    rows += [Row("left out", "argument", SHOWN if looks_secret(word) else word, "", _ALONE) for word in words]
+    rows += [Row("left out", "argument", SHOWN if holds_secret(word) else word, "", _ALONE) for word in words]
     taken = [names["model.path"], f"--no-{names['model.trust_remote_code'][2:]}"]
 
     def value(key: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from launcher.adopt import flags, program
 from launcher.adopt.common_flags import DEFAULTS, NAMES
 from launcher.adopt.kept_variables import left_out
-from launcher.adopt.secret_names import is_secret_flag, is_secret_variable
+from launcher.adopt.secret import is_secret_flag, is_secret_variable
 from launcher.adopt.settings import SECRETS
 from launcher.adopt.surroundings import MISSING, NO_PYTHON
 from launcher.adopt.table import SHOWN, Row, ordered
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ADDED = {
     "SPT_NOENV": "workers keep their environment readable, so that it can be proven",
     "NCCL_DEBUG": "NCCL prints which settings it took: the proof; no cost in speed",
-    "NCCL_DEBUG_SUBSYS": "the same",
+    "NCCL_DEBUG_SUBSYS": "which of its messages NCCL prints: versions and settings",
 }
 _SAID = "you say so"
 _PYTHON_UNSAID = "which interpreter this is, the input does not say"

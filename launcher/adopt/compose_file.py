@@ -7,7 +7,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from launcher.adopt import containers, dot_env, yaml_text
+from launcher.adopt import box_options, containers, dot_env, yaml_text
 from launcher.adopt.found import Remark
 from launcher.adopt.source import NOTHING, Source, Word, quote
 from launcher.adopt.start import Gathered, Start, follow
@@ -207,8 +207,8 @@ class Service:
             self._tell(self.settings[ours[0]], ", ".join(ours), "of the container; launch does not need it")
         for name, at in self.settings.items():
             if name not in _TAKEN and name not in _OURS:
-                why = "of the container; launch runs the server on the host itself"
-                self._tell(at, f"{name}: {_plain(at.value)}", why)
+                told = [_plain(item.value, deepest=8) for item in _items(at)]
+                self._tell(at, f"{name}: {_plain(at.value)}", box_options.why(name, told))
 
 
 def _items(at: At | None) -> list[At]:
@@ -229,11 +229,11 @@ def _pairs(at: At) -> dict[str, At]:
     return found
 
 
-def _plain(value: object, depth: int = 0) -> str:
-    if depth > 4:
+def _plain(value: object, deepest: int = 4) -> str:
+    if deepest < 0:
         return "…"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{k}: {_plain(v.value, depth + 1)}" for k, v in list(value.items())[:20]) + "}"
+        return "{" + ", ".join(f"{k}: {_plain(v.value, deepest - 1)}" for k, v in list(value.items())[:20]) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(_plain(v.value, depth + 1) for v in value[:20]) + "]"
+        return "[" + ", ".join(_plain(v.value, deepest - 1) for v in value[:20]) + "]"
     return str(value)

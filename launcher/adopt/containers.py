@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from launcher.adopt import box_options
 from launcher.adopt.options import Options, Spec, split
 from launcher.adopt.source import NOTHING, Word, part, plain
 
@@ -95,7 +96,7 @@ def _run(start: Start, into: Gathered, found: Options) -> Start | bool | None:
     other = [(option, value) for option, value in found.options if option not in _MAPPED]
     for option, value in other:
         text = option if value is None else f"{option} {value.text}"
-        inner = inner.noted("of the container; launch runs the server on the host itself", text)
+        inner = inner.noted(box_options.why(option, [value.text] if value is not None else []), text)
     box = Box(image.text, command, _entry(entry))
     return inside(inner, box, into)
 

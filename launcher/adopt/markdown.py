@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from launcher.adopt import engines, shell, terminal
+from launcher.adopt import engines, net, shell, terminal
 from launcher.adopt.found import Remark
 from launcher.adopt.shell_state import State
 from launcher.adopt.source import Source, quote
@@ -45,6 +45,7 @@ def read(source: Source, into: Gathered) -> None:
             state.ended = False
             state = shell.read(terminal.typed(piece, session=language in _SESSIONS), into, state)
             _told(into, before, earlier, source.name)
+            net.tell(piece, into)
         elif language == "dockerfile" or _ENGINE.search(piece.text):
             _unread(piece, language, into)
 

@@ -173,6 +173,10 @@ def _text(wanted: Wanted, deployment: Deployment, server: Server, layers: Layers
         head.append(
             f"To be said: {', '.join(missing)}: the input does not say {'it' if len(missing) == 1 else 'them'}."
         )
+    unsaid = [] if deployment.engine.memory_fraction or not wanted.plain.engine.memory_fraction else ["0.0"]
+    unsaid += ["null"] if any(deployment.engine.args.get(key) is None for key in wanted.plain.engine.args) else []
+    if unsaid:
+        head.append(f"{' and '.join(unsaid)} in engine: not given, so that the engine itself decides.")
     if deployment.takes_over:
         head.append(
             "takes_over is the server that runs: launch up stops it, starts this one, and goes back if that fails."

@@ -7,7 +7,7 @@ import re
 from pathlib import Path  # noqa: TC003 - part of the public shape
 from typing import TYPE_CHECKING
 
-from launcher.adopt import batch, compose_file, engine_yaml, engines, markdown, shell, terminal, unit_file
+from launcher.adopt import batch, compose_file, engine_yaml, engines, markdown, net, shell, terminal, unit_file
 from launcher.adopt.files import LARGEST, Files
 from launcher.adopt.found import Found, Remark
 from launcher.adopt.source import Source, plain
@@ -49,9 +49,12 @@ def read(text: str, name: str, folder: Path | None) -> Found:
     into = Gathered(Files(folder), shell.nested)
     source = Source(name, text.removeprefix("\ufeff").replace("\r\n", "\n"))
     try:
-        READERS[kind(source.text, name)](source, into)
+        sort = kind(source.text, name)
+        READERS[sort](source, into)
         for path, written in into.files.unused().items():
             _written(path, written, into)
+        if sort == "shell" or not (into.servers or into.remarks or into.owed):
+            net.tell(source, into)
     except RecursionError as error:
         raise ConfigError(f"{name}: nested too deeply to be read") from error
     return into.found()
@@ -191,5 +194,3 @@ READERS = {
     "engine": _engine,
     "program": _program,
 }
-
-read_files = read_paths

@@ -27,7 +27,7 @@ def check(name: str, values: Mapping[str, str]) -> None:
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{shown} is there already and cannot be read: {_reason(error)}") from None
+            raise ConfigError(f"{shown} is there already and cannot be read: {reason(error)}") from None
         if there != value.rstrip("\n"):
             raise ConfigError(f"{shown} is there already and holds another value: move it away, or give another name=")
 
@@ -56,7 +56,7 @@ def write(name: str, values: Mapping[str, str]) -> list[Path]:
                 os.fsync(stream.fileno())
     except OSError as error:
         remove(made)
-        raise LaunchError(f"{SECRETS}/{name}: {_reason(error)}; nothing was written") from None
+        raise LaunchError(f"{SECRETS}/{name}: {reason(error)}; nothing was written") from None
     return made
 
 
@@ -76,5 +76,6 @@ def _path(name: str, key: str) -> Path:
         raise LaunchError(f"{SECRETS}: {error}") from error
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Return why a file could not be read or written, in a few words."""
     return getattr(error, "strerror", None) or type(error).__name__

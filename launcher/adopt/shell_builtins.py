@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from launcher.adopt import shell
+from launcher.adopt.found import Remark
 from launcher.adopt.script import Script
 from launcher.adopt.source import Source, Word, joined, part
 
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
     from launcher.adopt.shell import Walk
+
+
+_OTHER_SHELL = (
+    "this sets the variable in fish or cmd, and nothing in bash, which launch reads it as: say -e NAME=VALUE if the"
+    " server is to have it"
+)
 
 
 def run(walk: Walk, node: Node, words: Sequence[Word]) -> bool:
@@ -92,8 +99,12 @@ def _eval(walk: Walk, node: Node, words: Sequence[Word]) -> None:
     walk.script.state = other.state
 
 
-def _set(walk: Walk, _node: Node, words: Sequence[Word]) -> None:
+def _set(walk: Walk, node: Node, words: Sequence[Word]) -> None:
     texts = [word.text for word in words[1:]]
+    if name := _of_another_shell(texts):
+        remark = Remark(walk.script.where(node), f"set … {name} …", _OTHER_SHELL)
+        walk.script.state.doubts.append(remark)
+        walk.into.owed.append(remark)
     if "--" in texts:
         walk.script.state.arguments = tuple(words[texts.index("--") + 2 :])
     for at, text in enumerate(texts):
@@ -102,6 +113,16 @@ def _set(walk: Walk, _node: Node, words: Sequence[Word]) -> None:
         option = texts[at + 1] if text in ("-o", "+o") and at + 1 < len(texts) else ""
         if re.fullmatch(r"[-+][a-zA-Z]*a[a-zA-Z]*", text) or option == "allexport":
             walk.script.state.all_exported = text.startswith("-")
+
+
+def _of_another_shell(texts: Sequence[str]) -> str:
+    """Return what ``set -x NAME VALUE`` (fish) or ``set NAME=VALUE`` (Windows) means to set, or nothing."""
+    name = r"[A-Za-z_]\w*"
+    if texts and (found := re.fullmatch(rf"({name})=.*", texts[0], re.DOTALL)):
+        return found[1]
+    exports = [at for at, text in enumerate(texts) if re.fullmatch(r"-[gUlf]*x|--export", text)]
+    rest = [text for text in texts if not text.startswith("-")]
+    return rest[0] if exports and "--" not in texts and len(rest) > 1 and re.fullmatch(name, rest[0]) else ""
 
 
 def _shift(walk: Walk, _node: Node, words: Sequence[Word]) -> None:

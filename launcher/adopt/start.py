@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
-from collections.abc import Callable, Mapping  # noqa: TC003 - part of the public shape
+import re
+from collections.abc import Callable, Mapping, Sequence  # noqa: TC003 - part of the public shape
 from dataclasses import dataclass, field, replace
 
 from launcher.adopt import engine_yaml, engines
@@ -13,6 +15,11 @@ from launcher.adopt.source import NOTHING, Source, Word, quote
 from launcher.errors import ConfigError
 
 _MOST_TURNS = 10_000
+_HELP = re.compile(r"-h|--help(=.*)?|--version")
+_PART = (
+    "one part of a server over several hosts: each part is a deployment of its own, and none is ready before all run,"
+    " so start them at the same time, each by a launch up of its own"
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,8 @@ class Gathered:
         start = _interpreter(start)
         if any(word.text.startswith("--disaggregation-mode") for word in words.words):
             start = start.noted("one part of disaggregated serving; its other parts are servers of their own")
+        if (nodes := _nodes(words.words)) not in ("", "1"):
+            start = start.noted(_PART, f"--nnodes {nodes}")
         doubts = [
             *start.remarks,
             *words.remarks,
@@ -120,6 +129,15 @@ class Gathered:
         told = {remark for server in self.servers for remark in server.remarks}
         rest = [remark for remark in (*self.remarks, *self.owed) if remark not in told]
         return Found(tuple(self.servers), tuple(dict.fromkeys(rest)))
+
+
+def _nodes(words: Sequence[Word]) -> str:
+    """Return over how many hosts the engine is told to spread itself, or nothing."""
+    texts = [word.text for word in words]
+    for word, after in itertools.pairwise((*texts, "")):
+        if word.partition("=")[0] == "--nnodes":
+            return word.partition("=")[2] or after
+    return ""
 
 
 def _interpreter(start: Start) -> Start:
@@ -156,6 +174,9 @@ def follow(start: Start, into: Gathered, step: Callable[[Start, Gathered], Start
     """Take wrappers off a command until the engine is reached; ``step`` says False for what it does not know."""
     while start.words:
         engine = engines.recognise([word.text for word in start.words])
+        if engine is not None and engine.name and any(_HELP.fullmatch(word.text) for word in start.words):
+            into.remarks.append(start.remark("it prints a text and ends"))
+            return
         if engine is not None and engine.name:
             into.add(start, engine)
             return
@@ -179,4 +200,6 @@ def unknown(start: Start) -> list[Remark]:
         if engine is not None and engine.name:
             why = f"launch does not know what {engines.program(texts[0])} does to the server behind it; left out"
             return [start.remark(why)]
-    return [start.remark("not a server, and not read")]
+    # A command whose words only the host knows, and that may be a server there.
+    doubts = [doubt for word in start.words for doubt in word.doubts if "sglang" in doubt.why or "vllm" in doubt.why]
+    return [start.remark("not a server, and not read"), *doubts]

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from launcher.adopt.secret import masked
 from launcher.adopt.table import Row
 from launcher.errors import ConfigError
 from launcher.host import ssh_names
@@ -24,10 +25,36 @@ _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 #: Wrappers whose work the unit does, or that only bring the command to its place.
 _REPLACED = frozenset(
     (
-        *("nohup", "setsid", "disown", "exec", "env", "sh", "bash", "dash", "zsh", "ssh", "sudo", "su", "runuser"),
-        *("screen", "tmux", "script", "time", "stdbuf", "unbuffer", "tee", "conda", "mamba", "micromamba", "uv"),
-        *("poetry", "pipenv", "pixi", "command", "eval", "daemonize", "start-stop-daemon", "systemd-run", "dtach"),
-        *("tini", "dumb-init", "timeout", "watch", "at", "docker", "podman", "nerdctl", "doas", "gosu", "su-exec"),
+        *("nohup", "setsid", "disown", "exec", "env", "sh", "bash", "dash", "zsh", "ssh", "sshpass", "sudo", "su"),
+        *(
+            "runuser",
+            "screen",
+            "tmux",
+            "script",
+            "time",
+            "stdbuf",
+            "unbuffer",
+            "tee",
+            "conda",
+            "mamba",
+            "micromamba",
+            "uv",
+        ),
+        *("runuser", "poetry", "pipenv", "pixi", "command", "eval", "daemonize", "start-stop-daemon", "systemd-run"),
+        *(
+            "dtach",
+            "tini",
+            "dumb-init",
+            "timeout",
+            "watch",
+            "at",
+            "docker",
+            "podman",
+            "nerdctl",
+            "doas",
+            "gosu",
+            "su-exec",
+        ),
     )
 )
 _HINTS = {
@@ -120,7 +147,7 @@ def _wrappers(server: Server, program: Program) -> list[Row]:
         name = posixpath.basename(words[0]) if words else ""
         if name and name not in _REPLACED:
             why = _HINTS.get(name, "launch starts the engine itself")
-            rows.append(Row("cannot be said", name, " ".join(words), "", why))
+            rows.append(Row("cannot be said", name, masked(" ".join(words)), "", why))
     if server.image:
         why = "launch starts the engine with an interpreter of the host: install the same version there"
         rows.append(Row("cannot be said", "image", server.image, "", why))

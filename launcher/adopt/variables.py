@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launcher.adopt.kept_variables import left_out
-from launcher.adopt.secret_names import is_secret_variable
+from launcher.adopt.secret import is_secret_variable
 from launcher.adopt.table import SHOWN, Row
 from launcher.catalogue import nccl
 from launcher.errors import ConfigError

@@ -149,6 +149,12 @@ def _env(start: Start, _into: Gathered) -> Start | bool | None:
     return replace(start, folder=folder) if folder is not None else start
 
 
+def _sshpass(start: Start, _into: Gathered) -> Start | bool:
+    """``sshpass -p PASSWORD ssh HOST …``: the password is of no server, and is kept nowhere."""
+    rest = split(start.words[1:], Spec("pfdP")).rest
+    return replace(start, words=rest, wrappers=(*start.wrappers, ("sshpass",))) if rest else True
+
+
 def _written(start: Start, into: Gathered) -> Start | bool | None:
     """``tee FILE <<EOF``: the script writes a file, which may be a unit or another script."""
     text = start.stdin or NOTHING
@@ -186,6 +192,7 @@ _SPECIAL: dict[str, Callable[[Start, Gathered], Start | bool | None]] = {
     "script": _script_of,
     **dict.fromkeys(("bash", "sh", "zsh", "dash", "ash", "ksh"), remote.shell),
     "ssh": remote.ssh,
+    "sshpass": _sshpass,
     "tmux": remote.tmux,
     "screen": remote.screen,
     "sudo": users.sudo,

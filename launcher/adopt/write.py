@@ -34,7 +34,9 @@ def check(name: str, text: str, secrets: Mapping[str, str], layers: Layers) -> b
     except FileNotFoundError:
         there = None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is there and cannot be read ({_reason(error)}); nothing was written") from None
+        raise ConfigError(
+            f"{file} is there and cannot be read ({secret_store.reason(error)}); nothing was written"
+        ) from None
     if there is not None and there != text:
         raise ConfigError(f"{file} is there already and says something else; nothing was written: {other}")
     if there is None and (hit := layers.find(f"deployment/{name}")):
@@ -60,7 +62,7 @@ def write(name: str, text: str, secrets: Mapping[str, str]) -> None:
         raise ConfigError(f"{error.filename or file} is there already; nothing was written") from None
     except OSError as error:
         secret_store.remove(made)
-        raise LaunchError(f"{file} cannot be written: {_reason(error)}; nothing was written") from None
+        raise LaunchError(f"{file} cannot be written: {secret_store.reason(error)}; nothing was written") from None
 
 
 def _put(file: Path, text: str) -> None:
@@ -73,7 +75,3 @@ def _put(file: Path, text: str) -> None:
             with suppress(OSError):
                 file.unlink()
             raise
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or type(error).__name__

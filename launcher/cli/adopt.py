@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.adopt import match, names, write
+from launcher.adopt import match, names, twice, write
 from launcher.adopt.found import Found
 from launcher.cli import show_adopt
 from launcher.cli.init import check_name
@@ -77,7 +77,7 @@ def _found(line: CommandLine, path: Layers, told: Said) -> Found:
 def _files(files: list[str]) -> Found:
     from launcher.adopt import read
 
-    return read.read_paths([Path(file) for file in files])
+    return _told(read.read_paths([Path(file) for file in files]))
 
 
 def _standard_input() -> Found:
@@ -89,7 +89,11 @@ def _standard_input() -> Found:
         raise ConfigError(f"standard input: not UTF-8 at byte {error.start}: this is no text") from error
     if not text.strip():
         raise ConfigError(f"standard input is empty: {_USAGE}")
-    return read.read(text, "-", Path.cwd())
+    return _told(read.read(text, "-", Path.cwd()))
+
+
+def _told(found: Found) -> Found:
+    return dataclasses.replace(found, servers=tuple(twice.told(found.servers)))
 
 
 def _one(server: Server, name: str, path: Layers, told: Said) -> show_adopt.Result:

@@ -148,8 +148,9 @@ def _next(shown: Result, found: Adopted, line: CommandLine) -> None:
     folders = [word for folder in line.config_dirs for word in ("--config-dir", folder)]
     refused = dict.fromkeys(f.rule for f in found.findings if f.severity == "refuse" and not f.allowed)
     allow = [word for rule in refused for word in ("--allow", rule)]
-    reached = found.deployment.target.kind in ("local", "ssh")
-    where = [] if reached else ["target=ssh", "target.hosts=[HOST]"]
+    target = found.deployment.target
+    where = [] if target.kind in ("local", "ssh") else ["target=ssh"]
+    where += ["target.hosts=[HOST]"] if where and not target.hosts else []
     command = ["launch", "plan", shown.name, *say, *where, *allow, *folders]
     print(f"Next: {' '.join(word if '…' in word else shlex.quote(word) for word in command)}")
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from launcher.adopt.found import Found, Remark, Server
+from launcher.adopt.secret import masked
 from launcher.errors import HostError
 from launcher.fleet.rollout import parallel, transports
 
@@ -37,7 +38,7 @@ def look(hosts: Sequence[str], target: Target) -> Found:
     seen = parallel(_ask, ways, target.parallel)
     pairs = list(zip((way.host for way in ways), seen, strict=True))
     servers = tuple(_server(host, entry, told["gpus"]) for host, told in pairs for entry in told["servers"])
-    remarks = [Remark(host, piece, why) for host, told in pairs for piece, why in told["remarks"]]
+    remarks = [Remark(host, masked(piece), why) for host, told in pairs for piece, why in told["remarks"]]
     for host, told in pairs:
         if not told["servers"]:
             remarks.append(Remark(host, "", "no process here is a server of SGLang or vLLM that could be adopted"))
@@ -71,5 +72,5 @@ def _server(host: str, told: Mapping[str, Any], gpus: Sequence[str]) -> Server:
         gpus=tuple(gpus),
         argv_digest=told["argv_digest"],
         name=told["unit"].removesuffix(".service") or told["container"].rpartition(" ")[2],
-        remarks=tuple(Remark(where, piece, why) for piece, why in told["remarks"]),
+        remarks=tuple(Remark(where, masked(piece), why) for piece, why in told["remarks"]),
     )

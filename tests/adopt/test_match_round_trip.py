@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from launcher.adopt import flags, match, names, program, read
-from launcher.adopt.secret_names import is_secret_flag, is_secret_variable
+from launcher.adopt.secret import is_secret_flag, is_secret_variable
 from launcher.catalogue import engines
 from launcher.compose import compose
 from launcher.errors import ConfigError

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from launcher.adopt import secret
 from launcher.adopt.read import read
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ V = "vllm serve m"
 #: Text, the fields of the one server in it that are not empty, and pieces of its remarks.
 ONE: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     (f"nohup {V} > a.log 2>&1 &", {"log_file": "a.log", "wrappers": (("nohup",),)}, ()),
+    (f"{V} --nnodes 2", {"argv": ("vllm", "serve", "m", "--nnodes", "2")}, ("--nnodes 2",)),
+    (f"{V} --nnodes=2", {"argv": ("vllm", "serve", "m", "--nnodes=2")}, ("--nnodes 2",)),
+    (f"{V} --nnodes 1", {"argv": ("vllm", "serve", "m", "--nnodes", "1")}, ()),
     (f"{V} &>> a.log &", {"log_file": "a.log"}, ()),
     (f"{V} > /dev/null 2>&1", {}, ()),
     (f"{V} > a.log --port 1 2>&1 &", {"argv": ("vllm", "serve", "m", "--port", "1"), "log_file": "a.log"}, ()),
@@ -240,13 +244,15 @@ def test_one_server(text: str, fields: dict[str, Any], told: tuple[str, ...]) ->
 NONE = [
     ("", ""),
     ("# nothing\n\n", ""),
-    ("echo vllm serve m; sleep 1; curl http://x", ""),
+    ("echo vllm; sleep 1; curl http://x", ""),
     ("command -v vllm; which sglang", ""),
     ("pip install vllm", "pip install vllm"),
     ("python -m sglang_router.launch_router --x", "sglang_router"),
     ("python -m sglang.bench_serving", "bench_serving"),
     ("vllm bench serve --model m", "vllm bench"),
     ("vllm chat", "vllm chat"),
+    ("vllm serve --help=all", "vllm serve --help=all"),
+    ("python -m sglang.launch_server -h", "-h"),
     ("trtllm-serve m", "trtllm-serve"),
     ("ray start --head", "ray start"),
     ("serve run app:app", "serve run"),
@@ -272,6 +278,13 @@ def test_no_server(text: str, told: str) -> None:
     found = read(text, "-", None)
     assert found.servers == ()
     assert any(told in remark.quote for remark in found.remarks) if told else found.remarks == ()
+
+
+def test_a_command_that_only_the_host_knows_says_what_it_may_be() -> None:
+    text = '[ "$D" = 1 ] && C="vllm serve m --x" || C="vllm serve m"\nenv $C --y'
+    found = read(text, "-", None)
+    assert found.servers == ()
+    assert any("only the host knows" in remark.why and "vllm serve m" in remark.why for remark in found.remarks)
 
 
 def test_several_servers_in_order() -> None:
@@ -308,6 +321,18 @@ SECRETS = [
     "nope -H 'Authorization: Bearer s3cret'",
     "nope https://user:s3cret@host/x",
     "nope hf_s3cretAAAAAAAAAAAAAAAA",
+    "nope -H 'Authorization: Basic s3cret'",
+    "nope -H 'X-API-Key: s3cret'",
+    'nope \'{"password": "s3cret"}\'',
+    'nope \'os.environ["HF_TOKEN"] = "s3cret"\'',
+    "nope HEADERS=api-key=s3cret",
+    "nope DB_PWD=s3cret PASS=s3cret",
+    "nope curl -u me:s3cret http://x",
+    "nope wandb login s3cret",
+    "nope docker login -u me -p s3cret",
+    "nope sshpass -p s3cret ssh h x",
+    "nope setenv HF_TOKEN s3cret",
+    "nope set -gx HF_TOKEN s3cret",
 ]
 
 
@@ -316,6 +341,29 @@ def test_secrets_are_masked_in_quotes(text: str) -> None:
     found = read(text, "-", None)
     assert [remark.quote.startswith("nope") for remark in found.remarks] == [True]
     assert "s3cret" not in found.remarks[0].quote
+
+
+#: Values that only look as if they held a secret.
+OPEN = [
+    ("EXTRA", "--tokenizer-mode auto --max-model-len 1"),
+    ("X_CONFIG", '{"eos_token": "</s>", "think_end_token": "x", "temperature": 0.6}'),
+    ("PWD", "/srv"),
+    ("PYTHONPATH", "/a:/b"),
+    ("ENDPOINT", "http://host:4317/v1"),
+    ("HF_TOKEN", "1"),
+    ("EXTRA", "--api-key $KEY"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), OPEN)
+def test_what_is_no_secret_stays_in_sight(name: str, value: str) -> None:
+    assert not secret.is_secret_variable(name, value)
+
+
+def test_a_password_of_ssh_is_kept_nowhere() -> None:
+    found = read("sshpass -p s3cret ssh root@h 'vllm serve m'", "-", None)
+    assert [server.hosts for server in found.servers] == [("root@h",)]
+    assert "s3cret" not in repr(found)
 
 
 def test_secrets_stay_in_the_server() -> None:

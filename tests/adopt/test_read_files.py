@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from launcher.adopt.read import read, read_files
+from launcher.adopt.read import read, read_paths
 from launcher.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_unit_that_starts_nothing(text: str, told: str) -> None:
 def test_a_unit_and_its_drop_ins_by_name(tmp_path: Path) -> None:
     put(tmp_path, {"a.service": f"[Service]\nExecStart={V}\n", "x/20.conf": "[Service]\nEnvironment=A=2\n",
                    "x/10.conf": "[Service]\nEnvironment=A=1\n"})  # fmt: skip
-    found = read_files([tmp_path / "x/20.conf", tmp_path / "a.service", tmp_path / "x/10.conf"])
+    found = read_paths([tmp_path / "x/20.conf", tmp_path / "a.service", tmp_path / "x/10.conf"])
     assert [dict(server.env) for server in found.servers] == [{"A": "2"}]
 
 
@@ -278,7 +278,7 @@ REFUSED: list[tuple[str, bytes, str]] = [
 def test_what_cannot_be_read_at_all_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     try:
-        found = read_files([tmp_path / name])
+        found = read_paths([tmp_path / name])
     except ConfigError as error:
         assert str(error).removeprefix(f"{tmp_path}/").startswith(message)  # noqa: PT017 - either is right for some
     else:
@@ -288,6 +288,6 @@ def test_what_cannot_be_read_at_all_is_refused(tmp_path: Path, name: str, conten
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        read_files([tmp_path / "a.sh"])
+        read_paths([tmp_path / "a.sh"])
     with pytest.raises(ConfigError, match="a folder"):
-        read_files([tmp_path])
+        read_paths([tmp_path])

@@ -218,6 +218,34 @@ def test_a_running_server_is_read(server: tuple[int, int], tmp_path: Path) -> No
     json.dumps(found)
 
 
+#: Looks for servers, and prints each thing that would change this host, and each program that is run.
+WATCHED = """
+import os, sys
+from launcher.agent import adopt
+from launcher.host import bundle
+CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.kill",
+           "os.truncate", "os.utime", "os.setxattr", "os.exec", "os.fork", "os.system", "os.posix_spawn", "shutil.move")
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+def hook(event, args):
+    if event in CHANGES or (event == "open" and (args[2] or 0) & WRITES and args[0] != os.devnull):
+        print(event, args)
+    elif event == "subprocess.Popen":
+        print("runs", *args[1][:2])
+with bundle.informed():
+    sys.addaudithook(hook)
+    found = adopt.adopt()
+    print("found", *(one["pid"] for one in found["servers"]))
+"""
+
+
+def test_the_look_changes_nothing(server: tuple[int, int]) -> None:
+    """Opened for writing, removed, signalled: nothing; and no other programs than those that only show."""
+    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, check=True, timeout=60)
+    *events, found = done.stdout.splitlines()
+    assert str(server[0]) in found.split()
+    assert {line for line in events if line not in ("runs nvidia-smi -q", "runs systemctl show")} == set()
+
+
 # --- run again ---
 
 BECOME = "import json, sys; from launcher.agent import again; again._become(json.load(open(sys.argv[1])))"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -179,6 +181,63 @@ def test_nothing_of_the_input_commands_the_terminal(capsys: pytest.CaptureFixtur
     told = capsys.readouterr()
     assert "\x1b" not in told.out + told.err
     assert "\\x1b" in told.out
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("vllm serve a --port 1\nvllm serve b --port 1\n", 1),
+        ("vllm serve a\nvllm serve a\n", 1),
+        ("vllm serve a --port 1\nvllm serve b --port 2\n", 0),
+        ("vllm serve a\npython -m sglang.launch_server --model a\n", 0),
+        ("ssh h vllm serve a --port 1\nssh i vllm serve a --port 1\n", 0),
+    ],
+)
+def test_two_servers_of_one_port_are_told(capsys: pytest.CaptureFixture[str], text: str, told: int) -> None:
+    Path("x.sh").write_text(text)
+    assert main(["adopt", "x.sh"]) == 0
+    assert capsys.readouterr().out.count("the same port as the server of x.sh:1") == told
+
+
+def test_the_hosts_that_were_named_are_not_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.sh").write_text("/opt/v/bin/vllm serve a\n")
+    assert main(["adopt", "x.sh", "engine.user=llm", "target.hosts=[gpu1]"]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("Next: launch plan a target=ssh\n\n")
+    assert "# 0.0 in engine: not given" in out
+
+
+def test_what_the_engine_decides_and_what_is_to_be_said_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.sh").write_text("/opt/v/bin/python -m sglang.launch_server --model ~/m --tp 2\n")
+    assert main(["adopt", "x.sh", "engine.user=llm"]) == 0
+    out = capsys.readouterr().out
+    assert "# 0.0 and null in engine: not given" in out
+    assert "Next: launch plan m model.path=… " in out
+
+
+#: Adopts a file, and prints each program that is run, each connection, and each name that is looked up.
+WATCHED = """
+import sys
+from launcher.cli import main
+def hook(event, args):
+    if event.startswith(("subprocess.", "socket.", "os.system", "os.exec", "os.posix_spawn", "os.fork")):
+        print(event, args, file=sys.stderr)
+sys.addaudithook(hook)
+main(["adopt", "x.sh"])
+"""
+
+
+def test_nothing_of_the_input_is_run_or_looked_up() -> None:
+    text = (
+        "A=$(touch ran) \nB=`touch ran`\neval 'touch ran'\nsource <(touch ran)\n: ${X:=$(touch ran)}\ncat > ran <<< x\n"
+        'ssh llm@host.invalid "cd /srv && vllm serve org/m --download-dir $(touch ran) > ran 2>&1"\n'
+        "docker run image.invalid/vllm-openai vllm serve http://host.invalid/m --port 1\n"
+    )
+    Path("x.sh").write_text(text)
+    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, check=True, timeout=60)
+    assert "conf/deployment/m.yaml" in done.stdout
+    assert [line for line in done.stderr.splitlines() if not line.startswith("launch: ")] == []
+    assert {path.name for path in Path().iterdir()} == {"x.sh", "conf"}
 
 
 def test_a_folder_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
