@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from launcher.cli import completion
+from launcher.cli.completion import HIDDEN
 from launcher.cli.parser import parse
 from launcher.errors import LaunchError
 
@@ -22,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     as_json = "--json" in words
     _prepare_output()
     try:
+        if words[:1] == [HIDDEN]:
+            return completion.answer(words[1:])
         line = parse(words)
         from launcher.cli import verbs
 
