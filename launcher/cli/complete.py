@@ -23,7 +23,7 @@ _NAMED = {
     *("up", "plan", "render", "status", "drift", "history", "rollback", "uninstall", "check", "run", "bench", "explain")
 }
 #: Verbs with words of their own.
-_WORDS: dict[str, tuple[str, ...]] = {"completion": SHELLS, "init": ()}
+_WORDS: dict[str, tuple[str, ...]] = {"completion": SHELLS, "schema": (*GROUPS, EXPERIMENT), "init": ()}
 #: The verbs of a flag; one that is not here goes with any.
 _ONLY_WITH = {
     "--fix": ("drift",),

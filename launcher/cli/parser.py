@@ -34,6 +34,7 @@ VERBS = {
     "bench": "measure one configuration: launch bench bench=allreduce target=process",
     "run": "run this configuration in the foreground, without systemd",
     "completion": "completion bash|zsh|fish: print what the shell reads to complete verbs, names, keys and values",
+    "schema": "schema GROUP|experiment: print the JSON Schema of such files, for editors (docs/editor.md)",
 }
 #: Verbs whose words are points and sweeps, in their order; a label such as nccl.algo=Tree is one of them.
 _OF_RESULTS = ("results", "diff", "promote")

@@ -159,6 +159,14 @@ def adopt(line: CommandLine) -> int:
     return written(line)
 
 
+def schema(line: CommandLine) -> int:
+    """Print the JSON Schema of one kind of file."""
+    _no_sweep(line)
+    from launcher.cli.schemas import schema as told
+
+    return told(line)
+
+
 VERBS: dict[str, Callable[[CommandLine], int]] = {
     "up": up,
     "plan": plan,
@@ -178,6 +186,7 @@ VERBS: dict[str, Callable[[CommandLine], int]] = {
     "init": init,
     "adopt": adopt,
     "completion": completion.script,
+    "schema": schema,
 }
 
 
