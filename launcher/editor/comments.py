@@ -21,10 +21,10 @@ def comments() -> dict[tuple[str, str], str]:
         if token.type == tokenize.COMMENT and token.line.lstrip().startswith("#")
     }
     found: dict[tuple[str, str], str] = {}
-    for node in ast.walk(ast.parse(source)):
-        for field in node.body if isinstance(node, ast.ClassDef) else ():
+    for cls in (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)):
+        for field in cls.body:
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                found[node.name, field.target.id] = _above(field.lineno, lines)
+                found[cls.name, field.target.id] = _above(field.lineno, lines)
     return {key: text for key, text in found.items() if text}
 
 

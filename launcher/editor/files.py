@@ -82,9 +82,10 @@ def _experiment(layers: Layers) -> Schema:
     whole = of_class(Deployment)
     dotted = dict(_below("", "#/definitions/whole", whole))
     free: dict[str, Schema] = {rf"^{re.escape(name)}\..": {} for name, schema in dotted.items() if schema is FREE}
-    keys = {name: {"$ref": f"#/definitions/whole/properties/{name}"} for name in whole["properties"]} | dotted
+    keys: dict[str, Schema] = {name: {"$ref": f"#/definitions/whole/properties/{name}"} for name in whole["properties"]}
+    keys |= dotted
     for group in GROUPS:
-        choice = [{"enum": layers.options(group)}, _TEXT_OR_NULL]
+        choice: list[Schema] = [{"enum": layers.options(group)}, _TEXT_OR_NULL]
         keys[group] = {"anyOf": [*choice, *([keys[group]] if group in keys else [])]}
     definitions = {
         "whole": whole,
@@ -98,7 +99,7 @@ def _experiment(layers: Layers) -> Schema:
 def _own(keys: Sequence[str], free: dict[str, Schema]) -> dict[str, Schema]:
     """Return the schemas of what an experiment alone has."""
     one_set = {"$ref": "#/definitions/set"}
-    sets = {"type": "array", "items": one_set}
+    sets: Schema = {"type": "array", "items": one_set}
     swept, some = (_keyed({key: {"$ref": f"#/definitions/{name}"} for key in keys}, free) for name in ("swept", "some"))
     return {
         "axes": swept | {"description": "Values to try, by key: a list, or text such as range(2,18,2)."},
