@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from launcher.cli.parser import CommandLine
 
+VERB = "completion"
 #: First word of the hidden entry.
 HIDDEN = "__complete"
 
@@ -38,10 +39,11 @@ def answer(words: Sequence[str]) -> int:
     """
     from launcher.cli.complete import complete
 
-    shell, *rest = words
+    shell, *rest = words or [""]
+    rest = rest or [""]
     cut = 0
     if shell == "bash":
-        text, breaks = rest
+        text, breaks = rest[0], rest[-1]
         cut, rest = cut_of_bash(text, breaks), of_bash(text)
     elif shell == "fish":
         rest[-1] = rest[-1].lstrip("'\"")

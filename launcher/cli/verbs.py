@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launcher.catalogue import rules
-from launcher.cli import completion, show
+from launcher.cli import show
 from launcher.cli.drift import drift, status
 from launcher.cli.flight import in_flight
 from launcher.cli.past import history, rollback, uninstall
@@ -185,7 +185,6 @@ VERBS: dict[str, Callable[[CommandLine], int]] = {
     "promote": promote,
     "init": init,
     "adopt": adopt,
-    "completion": completion.script,
     "schema": schema,
 }
 

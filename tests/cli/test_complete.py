@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from launcher.catalogue import rules
-from launcher.cli import parser, verbs
+from launcher.cli import completion, parser, verbs
 from launcher.cli.complete import complete
 from launcher.cli.main import main
 from launcher.completion.line import cut_of_bash, of_bash
@@ -139,7 +139,8 @@ def test_folders_of_the_environment_count(folder: Path) -> None:
 
 
 def test_every_verb_and_every_group_is_offered(folder: Path) -> None:
-    assert offered([""], folder) == list(parser.VERBS) == list(dict.fromkeys([*parser.VERBS, *verbs.VERBS]))
+    assert offered([""], folder) == list(parser.VERBS)
+    assert {*parser.VERBS} == {*verbs.VERBS, completion.VERB}
     options = find_layers([], {}, folder).options("model")
     assert offered(["model="], folder) == [f"model={option}" for option in options]
 
@@ -208,12 +209,26 @@ def test_one_shell_is_named(words: list[str], capsys: pytest.CaptureFixture[str]
     assert ("did you mean 'bash'" in error) is (words[1:] == ["bsh"])
 
 
-@pytest.mark.parametrize("words", [["nccl.algo="], ["engine.args.a"], ["--allow", ""], ["up", ""]])
+@pytest.mark.parametrize("words", [[], ["bash"], ["bash", "launch x"], ["zsh"], ["fish", ""], ["tcsh", "x"]])
+def test_an_entry_that_somebody_types_is_no_traceback(words: list[str], folder: Path) -> None:
+    assert main(["__complete", *words]) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["__complete", "fish", "nccl.algo="],
+        ["__complete", "fish", "engine.args.a"],
+        ["__complete", "fish", "--allow", ""],
+        ["__complete", "fish", "up", ""],
+        ["completion", "bash"],
+    ],
+)
 def test_an_answer_needs_neither_hydra_nor_yaml(words: list[str], folder: Path) -> None:
     heavy = "{'hydra', 'omegaconf', 'yaml', 'rich', 'fabric', 'jinja2', 'scipy', 'markdown_it'}"
     code = f"import sys; from launcher.cli import main; main(sys.argv[1:]); sys.exit(str({heavy} & set(sys.modules)))"
     done = subprocess.run(
-        [sys.executable, "-c", code, "__complete", "fish", *words],
+        [sys.executable, "-c", code, *words],
         cwd=folder, env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout.count("\n") > 3
