@@ -6,7 +6,7 @@ from pathlib import Path
 
 #: Folders of ``conf``, the configuration groups, in the one order in which
 #: their choices are composed, whatever the order typed.
-GROUPS = ("hw", "model", "nccl", "spec", "engine", "bench", "target", "deployment")
+GROUPS = ("hw", "model", "nccl", "spec", "engine", "runtime", "bench", "target", "deployment")
 #: Folder of ``conf`` with whole sweeps; composed by us, not by Hydra.
 EXPERIMENT = "experiment"
 

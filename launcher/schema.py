@@ -296,6 +296,20 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Runtime:
+    """What holds the engine: a virtual environment of the host, or a container of podman.
+
+    Image and mounts are also those of what ``launch render --format`` writes for podman, docker and Kubernetes.
+    """
+
+    kind: Literal["venv", "podman"] = "venv"
+    # NAME@sha256:DIGEST. A tag can be moved, and then restarts differ without a change here.
+    image: str = ""
+    # Folders of the host beside those of model and draft model, read only: PATH, PATH:TARGET, PATH:TARGET:rw.
+    mounts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Slurm:
     """What a batch script (`launch render --format sbatch`), and each job of a sweep with ``target=slurm``, asks for.
 
@@ -335,6 +349,7 @@ class Deployment:
     sweep: Sweeping = field(default_factory=Sweeping)
     target: Target = field(default_factory=Target)
     slurm: Slurm = field(default_factory=Slurm)
+    runtime: Runtime = field(default_factory=Runtime)
     # Rules that may not refuse this deployment.
     allow: tuple[str, ...] = ()
     # A server that somebody started otherwise and that this deployment takes the place of: SHA-256 over its command,

@@ -12,13 +12,15 @@ PREFIXES: Tuple[str, ...] = ()
 ADDITIONS: Dict[str, Dict[str, Optional[List[str]]]] = {}
 #: How NCCL's log shows that it took a variable, by name (catalogue, column log_evidence).
 EVIDENCE: Dict[str, str] = {}
+#: What images of CUDA say of themselves; neither NCCL nor CUDA reads them.
+FACTS = frozenset({"NCCL_VERSION", "CUDA_VERSION"})
 #: Loader variables: they change which code runs.
 LOADER = frozenset({"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONPATH", "PYTHONHOME"})
 
 
 def watched(name: str) -> bool:
     """Return whether a variable belongs to a family that decides how the server communicates."""
-    return name in SETTINGS or name in LOADER or name.startswith(PREFIXES)
+    return name not in FACTS and (name in SETTINGS or name in LOADER or name.startswith(PREFIXES))
 
 
 def extras(env: Mapping[str, str], manifest: Mapping[str, Any], *, own: bool) -> Tuple[List[str], List[str]]:

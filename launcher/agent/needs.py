@@ -57,6 +57,8 @@ def _problems(needs: Dict[str, Any], unit: str) -> List[str]:
 
 
 def _program(key: str, path: str, user: "pwd.struct_passwd | None") -> List[str]:
+    if path.endswith("/podman") and not os.path.exists(path):
+        return [f"{path} is not there: install podman 4.0 or newer, or set runtime=venv"]
     if not os.access(path, os.X_OK) or os.path.isdir(path):
         return [f"{path} is not there or not executable: set {key}=PATH"]
     if user and not _allowed(path, os.X_OK, user):

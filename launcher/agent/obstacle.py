@@ -13,7 +13,7 @@ REFUSALS = frozenset(
     (
         *(f"{prefix}-{id_}" for prefix in ("model", "draft") for id_ in _OF_A_MODEL),
         *("draft-mismatch", "engine-python", "engine-missing", "disk-read-only", "disk-full", "disk-inodes"),
-        *("port", "gpu-busy"),
+        *("port", "gpu-busy", "image-missing"),
     )
 )
 

@@ -51,7 +51,7 @@ def problems(wanted: Mapping[str, Any], facts: Mapping[str, Any], going: Collect
             ``working_directory`` ("" for /), ``model`` and ``draft`` (or None), each with ``path`` and perhaps
             ``load_format``, ``tokenizer`` (False where it comes from elsewhere), ``revision``, ``download_dir``;
             ``port``, ``host``, ``unit``, ``gpus`` (numbers as text; empty for all), ``memory_fraction`` (0 for
-            unknown), ``log_file`` ("" for the journal).
+            unknown), ``log_file`` ("" for the journal), ``image`` ("" where the engine is in no container).
         facts: of `facts.facts`; ``gpus`` and ``shm`` are used, and may be None.
         going: processes outside the unit that will be gone before the start as well.
     """
@@ -65,7 +65,7 @@ def problems(wanted: Mapping[str, Any], facts: Mapping[str, Any], going: Collect
     else:
         env = environment(wanted["env"], user)
         found += _models(wanted, user, env, weights)
-        found += _engine(wanted, user, env)
+        found += _image(wanted["image"]) if wanted.get("image") else _engine(wanted, user, env)
         found += _cache(user, env)
     found += host.disks(wanted["log_file"])
     found += host.memory(weights, own)
@@ -119,6 +119,27 @@ def _cache(user: pwd.struct_passwd, env: Mapping[str, str]) -> List[Obstacle]:
     except Unanswered as why:
         return [warn("disk-unknown", f"the disk of {cache} could not be looked at: {why}")]
     return [Obstacle(*row) for row in rows]
+
+
+def _image(name: str) -> List[Obstacle]:
+    """Ask podman whether it has the image; what is in it nobody looks at."""
+    try:
+        done = subprocess.run(
+            ["podman", "image", "exists", name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ENGINE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as why:
+        return [warn("image-unknown", f"podman could not be asked for {name}: {why}")]
+    if done.returncode == 1:
+        text = f"runtime.image={name} is not on this host, and a start does not fetch it: podman pull {name}"
+        return [refuse("image-missing", text)]
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        return [warn("image-unknown", f"podman could not be asked for {name}: {said}")]
+    return []
 
 
 def _engine(wanted: Mapping[str, Any], user: pwd.struct_passwd, env: Mapping[str, str]) -> List[Obstacle]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
 
 from . import knowledge
@@ -54,6 +55,16 @@ def cgroup_of(pid: "int | str") -> str:
     return paths.get(wanted, "")
 
 
+def unit_cgroup(path: str) -> str:
+    """Return the control group of the unit that a group belongs to.
+
+    A unit that hands its group on (Delegate=) has groups below it: systemd's own for what it starts beside the main
+    process, and those of a container.
+    """
+    found = re.match(r"(.*/launch-[^/]+\.service)/", path + "/")
+    return found.group(1) if found else path
+
+
 def cgroup_pids(path: str) -> List[int]:
     """Return all processes at and below a control group."""
     pids: Set[int] = set()
@@ -101,10 +112,18 @@ def read_process(pid: int) -> Optional[Process]:
 
 
 def unit_processes(cgroup: str, leave_out: "Set[int] | None" = None) -> List[Process]:
-    """Return the processes of a unit, without those named and whatever they started."""
+    """Return the processes of a unit, without those named, whatever they started, and podman's own helper."""
     out = leave_out or set()
     found = (read_process(pid) for pid in cgroup_pids(cgroup) if pid not in out and _parent(pid) not in out)
-    return [process for process in found if process is not None]
+    return [process for process in found if process is not None and not _is_helper(process.pid)]
+
+
+def _is_helper(pid: int) -> bool:
+    """Return whether a process is conmon, which holds a container and gets an environment of its own from podman."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe") in ("/usr/bin/conmon", "/usr/libexec/podman/conmon")
+    except OSError:
+        return False
 
 
 def _parent(pid: int) -> int:

@@ -1,98 +1,112 @@
-"""A task of a batch job: proves its own environment, becomes the parent of the server, proves that one's processes.
+"""A task without systemd: proves its own environment, becomes the parent of the server, proves that one's processes.
 
-Slurm starts it on each node of a job (``srun … python3 -I -``); it comes over standard input with the manifest, so
-that nothing of ours needs to be on a node. Exit codes: 78 refused, before or after the start; 1 the server did not get
-ready; else that of the server (128 and the number of the signal that ended it).
+Slurm starts it on each node of a job (``srun … python3 -I -``), an exported script by standard input too, a container
+from a file; it carries the manifest, so that nothing of ours needs to be there. Exit codes: 78 refused, before or
+after the start; 1 the server did not get ready; else that of the server (128 and the number of the signal that ended
+it).
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pwd
-import resource
-import signal
 import socket
-import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Mapping, Optional, Set
+from typing import Any, Dict, List, Mapping, Set
 
-from . import knowledge, nccl_conf, ports
+from . import credentials, knowledge, nccl_conf, ports
 from .evidence import steady
 from .guard import REFUSED, different_argument
 from .manifest import ManifestError, compare, parse
-from .processes import Process, read_bytes, read_process, stat_fields
+from .processes import Process, read_bytes, read_process
+from .task_server import Server
 from .wait import missing
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_LIBC = ctypes.CDLL(None)
 #: Set by Slurm's plugin for GPUs (gres/gpu, 22.05) in each task: its choice, where the release makes none.
 _SCHEDULERS = frozenset({"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"})
-#: Seconds between looks, between what is told of them, and that killed processes get to go.
-_LOOK, _TELL, _DYING = 0.5, 30.0, 15.0
+#: Seconds between looks, and between what is told of them.
+_LOOK, _TELL = 0.5, 30.0
 #: What systemd gives a unit where nothing else sets it (systemd.exec(5)).
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_SOURCES = (
-    "foreign variables come from a login profile (Slurm 22.05 reads it also with --export=NIL), SBATCH_EXPORT of the"
-    " submitting shell, a TaskProlog, or the environment of slurmd"
-)
+#: Where variables come from that the release does not set, by what started the task.
+_SOURCES = {
+    "slurm": (
+        "foreign variables come from a login profile (Slurm 22.05 reads it also with --export=NIL), SBATCH_EXPORT of"
+        " the submitting shell, a TaskProlog, or the environment of slurmd"
+    ),
+    "shell": "foreign variables come from the calling shell: unset them there",
+    "container": (
+        "foreign variables come from the image (docker inspect IMAGE) or from what started the container: to accept"
+        " one, let the configuration set it"
+    ),
+}
 
 
-def task(argv: List[str], text: str) -> int:
+def task(argv: List[str], text: str, place: str = "slurm") -> int:
     """Check, start and prove one server, and return the exit code of the task.
 
     Args:
         argv: the server's command as the script carries it.
         text: of the manifest.
+        place: what started the task, for the messages: ``slurm``, ``shell`` or ``container``.
     """
     try:
-        manifest = parse(text, "the manifest in the batch script")
+        manifest = parse(text, "the manifest of this program")
     except ManifestError as error:
-        return _refuse([f"{error}: render the script again"])
+        return _refuse([f"{error}: render it again"])
     # The block as Slurm gave it: Python adds LC_CTYPE to its own copy in the C locale (PEP 538).
     own = read_process(os.getpid())
     env = (own.env if own else None) or {}
-    problems = wrong(env, argv, manifest) + _files(env, manifest)
+    problems = wrong(env, argv, manifest, _SOURCES[place]) + _files(env, manifest)
     if problems:
         return _refuse(problems)
     if ports.listening(manifest["port"], manifest["host"]):
         _say(f"port {manifest['port']} is taken by {ports.holder(manifest['port'])}")
         return 1
-    for name in knowledge.extras(env, manifest, own=False)[1]:
+    odd = set(knowledge.extras(env, manifest, own=False)[1])
+    for name in sorted(odd):
         _say(f"warning: {name} is in the environment and not from the release")
     _say(f"release {manifest['digest']} complete, {len(manifest['env'])} variables; starting {argv[0]}")
     try:
-        server = _Server(argv, completed(env), manifest["unit"].get("WorkingDirectory", "/"))
+        server = Server(argv, completed(env), manifest["unit"].get("WorkingDirectory", "/"))
     except OSError as error:
         return _refuse([f"{error.filename or argv[0]} cannot be started: {error.strerror}"])
-    return _attend(server, manifest)
+    return _attend(server, manifest, odd | _SCHEDULERS)
 
 
-def wrong(env: Mapping[str, str], argv: List[str], manifest: Mapping[str, Any]) -> List[str]:
+def wrong(env: Mapping[str, str], argv: List[str], manifest: Mapping[str, Any], sources: str) -> List[str]:
     """Return how a task's own environment and command contradict its release, one line each. Pure."""
     problems = compare(env, manifest)
+    secrets = manifest.get("secrets", {})
+    problems += [f"the secret {name} did not arrive" for name in secrets.get("env", []) if not env.get(name)]
     if argv != manifest["argv"]:
         problems.append(different_argument(argv, manifest["argv"]))
     refused, odd = knowledge.extras(env, manifest, own=False)
     foreign = [name for name in refused if name not in _SCHEDULERS]
     foreign += [name for name in odd if name.startswith("NCCL_")]
     problems += [f"{name} is set, but the release does not set it" for name in foreign]
-    return problems + ([_SOURCES] if foreign else [])
+    return problems + ([sources] if foreign else [])
 
 
 def completed(env: Mapping[str, str]) -> Dict[str, str]:
     """Return an environment with what systemd would give a server of this user, where Slurm gave none."""
-    who = pwd.getpwuid(os.geteuid())
-    usual = {"PATH": _PATH, "HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name, "SHELL": who.pw_shell}
-    return {**usual, **env}
+    usual = {"PATH": _PATH}
+    with contextlib.suppress(KeyError):  # a container may run as a number without a name
+        who = pwd.getpwuid(os.geteuid())
+        usual.update(HOME=who.pw_dir, USER=who.pw_name, LOGNAME=who.pw_name, SHELL=who.pw_shell)
+    # A server that reports to systemd by itself would be ready before it is proven.
+    return {**usual, **{name: value for name, value in env.items() if name != "NOTIFY_SOCKET"}}
 
 
 def _files(env: Mapping[str, str], manifest: Mapping[str, Any]) -> List[str]:
     """Return what files of NCCL's own would set in this server: the release leaves it unset, NCCL takes it."""
     problems: List[str] = []
-    user = pwd.getpwuid(os.geteuid()).pw_name
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        user = ""
     for path in nccl_conf.paths(env, user):
         content = read_bytes(path)
         if content is None:
@@ -108,84 +122,8 @@ def _files(env: Mapping[str, str], manifest: Mapping[str, Any]) -> List[str]:
     return problems
 
 
-class _Server:
-    """The server below this task; whatever it leaves behind comes to this task too."""
-
-    def __init__(self, argv: List[str], env: Mapping[str, str], cwd: str) -> None:
-        """Start it.
-
-        Raises:
-            OSError: it cannot be started.
-        """
-        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        self._process = subprocess.Popen(
-            argv, env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, preexec_fn=_prepare, restore_signals=True
-        )
-        self.pid = self._process.pid
-        self.status: Optional[int] = None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._send(signal.SIGTERM))
-
-    def _send(self, number: int) -> None:
-        if self.status is None:
-            os.kill(self.pid, number)
-
-    def reap(self, flags: int) -> bool:
-        """Take note of who has ended; return whether the server still runs."""
-        while self.status is None:
-            try:
-                pid, status = os.waitpid(-1, flags)
-            except ChildProcessError:
-                self.status = 1 << 8
-                break
-            if pid == 0:
-                break
-            if pid == self.pid:
-                self.status = self._process.returncode = status
-        return self.status is None
-
-    def tree(self) -> List[int]:
-        """Return all its processes that are alive."""
-        parents = {pid: int(fields[1]) for pid, fields in _all() if fields[0] not in (b"Z", b"X")}
-        found: Set[int] = set()
-        newest = {os.getpid()}
-        while newest:
-            newest = {pid for pid, parent in parents.items() if parent in newest} - found
-            found |= newest
-        return sorted(found)
-
-    def kill(self) -> None:
-        """End everything at once."""
-        deadline = time.monotonic() + _DYING
-        while time.monotonic() < deadline:
-            pids = self.tree()
-            for pid in pids:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            self.reap(os.WNOHANG)
-            if not pids:
-                return
-            time.sleep(0.05)
-
-
-def _all() -> "List[tuple[int, List[bytes]]]":
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [(pid, fields) for pid in pids for fields in [stat_fields(pid)] if len(fields) > 1]
-
-
-def _prepare() -> None:
-    """Give the server the limits of its unit as far as they may be raised, and let it end with this task."""
-    for kind, wanted in ((resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY), (resource.RLIMIT_NOFILE, 524288)):
-        try:
-            resource.setrlimit(kind, (wanted, wanted))
-        except (OSError, ValueError):
-            hard = resource.getrlimit(kind)[1]
-            resource.setrlimit(kind, (hard, hard))
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _attend(server: _Server, manifest: Dict[str, Any]) -> int:
-    """Wait until it answers, prove its processes, then wait for its end."""
+def _attend(server: Server, manifest: Dict[str, Any], told: Set[str]) -> int:
+    """Wait until it answers, prove its processes, then wait for its end; what was ``told`` is not told again."""
     begin = time.monotonic()
     lacking = _until_ready(server, manifest, begin)
     if server.status is not None:
@@ -199,7 +137,8 @@ def _attend(server: _Server, manifest: Dict[str, Any]) -> int:
         return [process for pid in server.tree() for process in [read_process(pid)] if process]
 
     verdict = steady(manifest, server.pid, look)
-    for line in [*verdict.unknown, *(o for o in verdict.odd if not o.endswith(_odd()))]:
+    known = tuple(f" {name} is not from the release" for name in told)
+    for line in [*verdict.unknown, *(o for o in verdict.odd if not o.endswith(known))]:
         _say(f"warning: {line}")
     if verdict.contradictions and server.reap(os.WNOHANG):
         server.kill()
@@ -210,21 +149,31 @@ def _attend(server: _Server, manifest: Dict[str, Any]) -> int:
             f"proof: release {manifest['digest']}, {len(verdict.proven)} processes carry all {len(verdict.variables)}"
             f" variables{unknown}, ready after {time.monotonic() - begin:.1f} s"
         )
+        _tell_systemd()
     while server.reap(0):
         pass
     return _ended(server.status or 0, "")
 
 
-def _odd() -> "tuple[str, ...]":
-    return tuple(f"{name} is not from the release" for name in sorted(_SCHEDULERS))
+def _tell_systemd() -> None:
+    """Report that the start is complete, where somebody waits for it (podman, Notify=true)."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
+            stream.connect("\0" + path[1:] if path[0] == "@" else path)
+            stream.send(b"READY=1")
+    except OSError as error:
+        _say(f"warning: that it is ready cannot be told ({path}: {error.strerror})")
 
 
-def _until_ready(server: _Server, manifest: Mapping[str, Any], begin: float) -> str:
+def _until_ready(server: Server, manifest: Mapping[str, Any], begin: float) -> str:
     """Return what is missing when the server or its time has ended, "" when it is ready."""
     limit = float(manifest["unit"]["TimeoutStartSec"])
     told = begin
     while True:
-        lacking = missing(manifest, server.tree, "")
+        lacking = missing(manifest, server.tree, credentials.api_key(manifest, server.pid))
         now = time.monotonic()
         if not server.reap(os.WNOHANG) or not lacking or now - begin > limit:
             return lacking

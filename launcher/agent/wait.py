@@ -14,7 +14,7 @@ from .evidence import settled, unguarded
 from .guard import REFUSAL_FILE
 from .journal import say
 from .manifest import ManifestError, load
-from .processes import cgroup_of, cgroup_pids, read_bytes, start_time
+from .processes import cgroup_of, cgroup_pids, read_bytes, start_time, unit_cgroup
 
 #: SGLang's health check sleeps a second before it looks; a busy server answers late.
 ANSWER_SECONDS = 10
@@ -47,7 +47,7 @@ def wait(path: str, main: int, deadline: float) -> int:
         return 1
     folder, invocation = os.environ.get("RUNTIME_DIRECTORY", ""), os.environ.get("INVOCATION_ID", "")
     wrong = unguarded(folder, manifest, main, invocation)
-    verdict = settled(manifest, main, cgroup_of("self"), {os.getpid()})
+    verdict = settled(manifest, main, unit_cgroup(cgroup_of("self")), {os.getpid()})
     for line in verdict.unknown + verdict.odd:
         say(f"warning: {line}", level=4)
     wrong += verdict.contradictions
@@ -79,7 +79,7 @@ def wait_until_ready(manifest: Dict[str, Any], main: int, deadline: float) -> No
         NotReadyError: the main process ended, or the time is over.
     """
     started = start_time(main)
-    cgroup = cgroup_of(main)
+    cgroup = unit_cgroup(cgroup_of(main))
     last = "nothing listens on its port yet"
     while True:
         if started is None or start_time(main) != started:

@@ -197,6 +197,11 @@ def _invariant_231(d: Deployment) -> Iterator[str]:
         yield f"env.VLLM_BATCH_INVARIANT=1 with vLLM {d.engine.version} on NCCL {d.engine.nccl_version}."
 
 
+def _tagged_image(d: Deployment) -> Iterator[str]:
+    if d.runtime.image and "@sha256:" not in d.runtime.image:
+        yield f"runtime.image={d.runtime.image}: name it by its digest, NAME@sha256:DIGEST."
+
+
 _SGLANG = "SGLang 0.5.6 to 0.5.23 source"
 RULES = (
     Rule(
@@ -345,5 +350,12 @@ RULES = (
         "From 0.5.23 SGLang sets it to 0 whenever graphs of several ranks are captured, and warns of an explicit 1.",
         "SGLang 0.5.23 source, parallel_hook.py",
         _graph_register,
+    ),
+    Rule(
+        "runtime-image-tag",
+        "warn",
+        "A tag can be moved: the next pull brings another engine, another NCCL and another environment of the image.",
+        "OCI distribution specification 1.1: a tag is a pointer that may be changed, a digest is the content's own",
+        _tagged_image,
     ),
 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERBS = {
     "up": "compose, render, show the plan, apply, prove; with no host named, render into a folder (default)",
     "plan": "show what up would change; changes nothing anywhere",
-    "render": "write the release into a folder; --format sbatch adds a batch script for Slurm",
+    "render": "write the release into a folder; --format adds it as another tool's files, and says what is lost",
     "status": "show what runs on the hosts, one line each; --html FILE writes a page",
     "drift": "compare what runs with what was applied, in every layer; --fix puts that back, never a newer wish",
     "history": "show the generations of a deployment on its hosts",
@@ -40,6 +40,8 @@ VERBS = {
 _OF_RESULTS = ("results", "diff", "promote")
 #: What is an override there nevertheless.
 _SETTINGS = ("sweep", "target", "deployment")
+#: What `render` can write beside a release.
+FORMATS = ("sbatch", "ansible", "compose", "k8s", "quadlet", "env", "shell")
 _EXAMPLES = """\
 examples:
   launch +hw=rtx6000x8 +spec=eagle3_2step
@@ -258,7 +260,7 @@ def _parser() -> _Parser:
     parser.add_argument("--follow", action="store_true", help="with status: follow a change that is under way first")
     parser.add_argument("--html", metavar="FILE", default="", help="with status or results ID: write one page")
     parser.add_argument(
-        "--format", choices=("sbatch",), default="", help="with render: write a batch script for Slurm too"
+        "--format", choices=FORMATS, default="", help="with render: a batch script for Slurm, or another tool's files"
     )
     parser.add_argument(
         "--host", metavar="HOST", action="append", default=[], help="with adopt: look for running servers there"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from launcher.cli.parser import CommandLine
+    from launcher.render.exports import Export
     from launcher.schema import Deployment
 
 #: Stands for every deployment file of one's own.
@@ -120,6 +121,36 @@ def batch_script(item: Prepared) -> File:
 
     text = sbatch.script(item.deployment, item.release, bundle.task_program)
     return File(f"{item.release.name}.sbatch", text, 0o600)
+
+
+class Programs:
+    """Our own programs as texts, for what is exported."""
+
+    def task(self, manifest: str, place: str) -> str:
+        """Return what starts and proves a server without systemd."""
+        from launcher.host import bundle
+
+        return bundle.task_program(manifest, place)
+
+    def shared(self, python: str) -> Sequence[File]:
+        """Return the agent and the units that are the same for every deployment."""
+        from launcher.host import requests
+
+        return requests.shared_files(python)
+
+
+def exported(item: Prepared, form: str) -> Export:
+    """Return a deployment in the files of another tool.
+
+    Raises:
+        ConfigError: that tool cannot carry it.
+    """
+    from launcher.render.exports import Export, export
+
+    if form == "sbatch":
+        script = batch_script(item)
+        return Export((script,), (), (), f"sbatch {{folder}}/{script.path}")
+    return export(form, item.deployment, item.release, Programs())
 
 
 def write(item: Prepared, *more: File) -> Path:

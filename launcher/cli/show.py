@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from launcher.fleet.plan import Change, HostPlan
     from launcher.fleet.rollout import HostResult, Result
     from launcher.render import Release
+    from launcher.render.exports import Export
     from launcher.schema import Deployment
 
 
@@ -46,6 +47,16 @@ def release(deployment: Deployment, release: Release, folder: Path | None) -> No
         print(f"  written to {folder}/")
         for file in release.files:
             print(f"    {file.path.rpartition('/')[2]}")
+
+
+def export(export: Export, folder: str) -> None:
+    """Print what an export wrote, keeps and loses, and how it is used."""
+    for file in export.files:
+        print(f"    {file.path}")
+    for title, sentences in (("kept", export.kept), ("lost, compared with launch up", export.lost)):
+        for number, sentence in enumerate(sentences):
+            print(*([f"  {title}"] if number == 0 else []), f"    - {sentence}", sep="\n")
+    print(f"Next: {export.next.replace('{folder}', shlex.quote(folder))}")
 
 
 def how_to_name_a_host(line: CommandLine) -> None:

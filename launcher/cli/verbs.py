@@ -16,7 +16,7 @@ from launcher.cli import show
 from launcher.cli.drift import drift, status
 from launcher.cli.flight import in_flight
 from launcher.cli.past import history, rollback, uninstall
-from launcher.cli.prepare import Prepared, batch_script, layers, prepare, write
+from launcher.cli.prepare import Prepared, exported, layers, prepare, write
 from launcher.cli.tell import confirmed, live, progress, who
 from launcher.errors import ConfigError
 from launcher.fleet import rollout
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from launcher.host.requests import Change
     from launcher.host.secret_values import SecretValues
     from launcher.host.transport import Transport
+    from launcher.render.exports import Export
     from launcher.schema import Deployment
 
 
@@ -58,6 +59,8 @@ def run(line: CommandLine) -> int:
     prepared = prepare(line)
     if len(prepared) != 1:
         raise ConfigError("run takes one deployment")
+    if prepared[0].deployment.runtime.kind != "venv":
+        raise ConfigError("launch run starts the engine itself: leave out runtime=podman, whose container needs a unit")
     release = prepared[0].release
     from launcher.host import foreground
 
@@ -289,22 +292,22 @@ def _finish(line: CommandLine, results: Sequence[rollout.Result], *, changed: bo
 
 
 def _render(line: CommandLine, prepared: Sequence[Prepared], *, keep: bool) -> int:
-    scripts = [[batch_script(item)] if line.format else [] for item in prepared]
-    folders = [write(item, *more) if keep else None for item, more in zip(prepared, scripts, strict=True)]
+    exports = [exported(item, line.format) for item in prepared] if line.format else []
+    more = [export.files for export in exports] or [()] * len(prepared)
+    folders = [write(item, *files) if keep else None for item, files in zip(prepared, more, strict=True)]
     if line.json:
-        _print_records(prepared, folders)
+        _print_records(prepared, folders, exports)
         return 0
     for item, folder in zip(prepared, folders, strict=True):
         show.release(item.deployment, item.release, folder)
-    if line.format:
-        for item, folder in zip(prepared, folders, strict=True):
-            print(f"Next: sbatch {shlex.quote(str(folder))}/{item.release.name}.sbatch")
-    elif all(item.deployment.target.kind == "render" for item in prepared):
+    for export, folder in zip(exports, folders if exports else [], strict=True):
+        show.export(export, str(folder))
+    if not exports and all(item.deployment.target.kind == "render" for item in prepared):
         show.how_to_name_a_host(line)
     return 0
 
 
-def _print_records(items: Sequence[Prepared], folders: Sequence[Path | None]) -> None:
+def _print_records(items: Sequence[Prepared], folders: Sequence[Path | None], exports: Sequence[Export]) -> None:
     records: list[dict[str, Any]] = [
         {
             "deployment": item.release.name,
@@ -315,4 +318,7 @@ def _print_records(items: Sequence[Prepared], folders: Sequence[Path | None]) ->
         }
         for item, folder in zip(items, folders, strict=True)
     ]
+    for record, export in zip(records, exports, strict=False):
+        files = [file.path for file in export.files]
+        record["export"] = {"files": files, "kept": export.kept, "lost": export.lost}
     print(json.dumps(records, indent=1))

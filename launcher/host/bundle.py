@@ -31,10 +31,10 @@ _MODULES = (
     *("probe", "transaction", "change", "restored", "session", "past", "uninstall", "fix", "main"),
 )
 
-#: What a task of a batch job needs of them; `launcher.agent.task` comes last.
+#: What a task without systemd needs of them; `launcher.agent.task` comes last.
 _OF_TASKS = (
     *("knowledge", "manifest", "processes", "evidence", "credentials", "ports", "systemd", "journal"),
-    *("guard", "wait", "nccl_conf", "task"),
+    *("guard", "wait", "nccl_conf", "task_server", "task"),
 )
 
 _LOADER = '''\
@@ -91,7 +91,7 @@ if __name__ == "__main__":
 _TASK = """
 
 MANIFEST = {manifest}
-sys.exit(load().task(sys.argv[1:], MANIFEST))
+sys.exit(load().task(sys.argv[1:], MANIFEST, "{place}"))
 """
 
 
@@ -114,12 +114,12 @@ def program() -> str:
     return _loader(_MODULES) + _MAIN
 
 
-def task_program(manifest: str) -> str:
-    """Return what ``python3 -I -`` of a batch job reads from standard input: checks, starts and proves one server.
+def task_program(manifest: str, place: str = "slurm") -> str:
+    """Return the program of a batch job, an exported script or a container: checks, starts and proves one server.
 
     ASCII, and no line of it is a single word.
     """
-    return _loader(_OF_TASKS) + _TASK.replace("{manifest}", ascii(manifest))
+    return _loader(_OF_TASKS) + _TASK.replace("{place}", place).replace("{manifest}", ascii(manifest))
 
 
 def _loader(modules: tuple[str, ...]) -> str:

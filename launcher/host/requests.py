@@ -10,7 +10,7 @@ from uuid import uuid4
 from launcher import __version__
 from launcher.host import bundle
 from launcher.paths import data_dir
-from launcher.render import encode
+from launcher.render import encode, podman
 from launcher.render.environment import environment
 from launcher.render.intent import lasting
 from launcher.render.release import ETC, UNITS, File, Release
@@ -250,7 +250,7 @@ def needs(deployment: Deployment) -> dict[str, Any]:
         folders["engine.working_directory"] = deployment.engine.working_directory
     return {
         "user": deployment.engine.user,
-        "programs": {"engine.python": deployment.engine.python, "target.python": deployment.target.python},
+        "programs": {"engine.python": _program(deployment), "target.python": deployment.target.python},
         "folders": folders,
         "log_file": deployment.unit.log_file,
         "name": deployment.name,
@@ -261,6 +261,11 @@ def needs(deployment: Deployment) -> dict[str, Any]:
         "allow": list(deployment.allow),
         "preflight": preflight(deployment),
     }
+
+
+def _program(deployment: Deployment) -> str:
+    """Return what a unit starts on the host, behind the guard."""
+    return podman.PROGRAM if podman.is_used(deployment) else deployment.engine.python
 
 
 def preflight(deployment: Deployment) -> dict[str, Any]:
@@ -278,7 +283,8 @@ def preflight(deployment: Deployment) -> dict[str, Any]:
     return {
         "user": engine.user,
         "engine": engine.name,
-        "python": engine.python,
+        "python": _program(deployment),
+        "image": deployment.runtime.image if podman.is_used(deployment) else "",
         "env": environment(deployment),
         "working_directory": engine.working_directory,
         "model": {"path": deployment.model.path, "load_format": load_format, "tokenizer": tokenizer, **places},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from launcher.agent.manifest import checksum_of, digest_of
 from launcher.errors import RenderError
-from launcher.render import command, encode, fit, intent
+from launcher.render import command, encode, fit, intent, podman
 from launcher.render.environment import environment
 from launcher.render.unit import unit_settings, unit_text
 
@@ -88,10 +88,14 @@ def render(deployment: Deployment) -> Release:
     """
     argv = command.argv(deployment)
     env = environment(deployment)
+    if podman.is_used(deployment):
+        given = {*env, "LAUNCH_DEPLOYMENT", "LAUNCH_DIGEST", *deployment.secrets.env}
+        argv = podman.words(deployment, given, argv)
     problems = [*encode.check_environment(env), *encode.check_arguments(argv)] or encode.check_total(argv, env)
     if not 1 <= deployment.engine.port <= 65535:
         problems.append(f"engine.port={deployment.engine.port} is no port: 1 to 65535")
     problems += [*_empty(deployment), *fit.problems(deployment), *intent.problems(deployment)]
+    problems += podman.problems(deployment) if podman.is_used(deployment) else []
     if problems:
         raise RenderError(*problems)
     settings = unit_settings(deployment)

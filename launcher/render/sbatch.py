@@ -129,6 +129,8 @@ def _sorted(release: Release) -> list[tuple[str, str]]:
 def _unfit(deployment: Deployment) -> list[str]:
     """Return what of a deployment no batch script can carry."""
     problems = gpus_named(deployment)
+    if deployment.runtime.kind != "venv":
+        problems.append("runtime=podman: its container lives in a unit of systemd, which a batch job is none")
     if deployment.secrets.env or deployment.secrets.args:
         problems.append(
             "secrets do not go into a batch script, which Slurm keeps and shows (scontrol write batch_script): call"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from launcher.errors import RenderError
 from launcher.paths import data_dir
-from launcher.render import encode
+from launcher.render import encode, podman
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,6 +55,8 @@ def unit_settings(deployment: Deployment) -> dict[str, str]:
     if unit.log_file:
         path = encode.plain_path("unit.log_file", unit.log_file)
         settings |= {"StandardOutput": f"append:{path}", "StandardError": f"append:{path}"}
+    if podman.is_used(deployment):
+        settings["Delegate"] = "yes"
     if engine.name == "sglang":
         # SGLang ends a clean stop by killing itself (0.5.17, tried): without this it counts as a failure.
         settings["SuccessExitStatus"] = "SIGKILL"
@@ -102,6 +104,8 @@ def unit_text(deployment: Deployment, digest: str, argv: Sequence[str], settings
             account=" ".join(account_words(python, f"{folder}/{digest}.json")),
             argv=argv,
             mounts=mounts,
+            sandbox=not podman.is_used(deployment),
+            podman=podman.PROGRAM,
             refused=REFUSED,
         )
         .replace("\r", "")

@@ -120,6 +120,10 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "draft-of-another-model": (["+spec=eagle3_2step", "model=llama3_3_70b"], ["+spec=eagle3_2step"]),
     "workers-unreadable": (["env.SPT_NOENV="], ["env.SPT_NOENV=1"]),
     "sglang-graph-register": (["nccl.graph_register=1"], ["nccl.graph_register=0"]),
+    "runtime-image-tag": (
+        ["runtime.image='vllm/vllm-openai:v0.25.0'"],
+        [f"runtime.image='vllm/vllm-openai@sha256:{'0' * 64}'"],
+    ),
 }
 
 

@@ -70,6 +70,28 @@ def test_what_no_batch_script_can_carry_writes_nothing(folder: Path, capsys: pyt
     assert "--format goes with render" in capsys.readouterr().err
 
 
+def test_an_export_lies_beside_the_release_and_says_what_is_lost(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["render", "--format", "compose", "reference", f"runtime.image=a/b@sha256:{'0' * 64}"]
+    assert main(words) == 0
+    (file,) = folder.glob("rendered/kimi_k2_5_int4/*/kimi_k2_5_int4.compose.yaml")
+    assert file.stat().st_mode & 0o077 == 0
+    out = capsys.readouterr().out
+    assert "lost, compared with launch up\n    - " in out
+    assert f"Next: docker compose --file {file.relative_to(folder)} up" in out
+    assert main([*words, "--json"]) == 0
+    (record,) = json.loads(capsys.readouterr().out)
+    assert record["export"]["files"] == [file.name, f"{record['digest']}.program.py"]
+    assert record["export"]["lost"]
+
+
+def test_what_a_format_cannot_carry_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "--format", "k8s", "reference"]) == 2
+    assert "runtime.image is empty" in capsys.readouterr().err
+    assert list(folder.glob("rendered/*/*")) == []
+
+
 ORDERS = [
     ["plan", "+hw=rtx6000x8", "--json", "nccl.algo=PAT"],
     ["--json", "plan", "nccl.algo=PAT", "+hw=rtx6000x8"],

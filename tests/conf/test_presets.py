@@ -14,7 +14,7 @@ from launcher.compose import compose_sweep
 from launcher.errors import RenderError
 from launcher.paths import EXPERIMENT, data_dir
 from launcher.render import render
-from launcher.schema import Bench, Engine, Hardware, Model, Speculation, Target
+from launcher.schema import Bench, Engine, Hardware, Model, Runtime, Speculation, Target
 from launcher.sweep.points import build
 from tests.composing import compose, compose_points, packaged
 
@@ -28,6 +28,7 @@ FILES = sorted(path for path in CONF.glob("*/*.yaml") if path.parent.name != EXP
 EXPERIMENTS = sorted(CONF.glob(f"{EXPERIMENT}/*.yaml"))
 CLASSES: dict[str, type] = {
     "hw": Hardware, "model": Model, "spec": Speculation, "engine": Engine, "target": Target, "bench": Bench,
+    "runtime": Runtime,
 }  # fmt: skip
 #: Groups whose figures need a source.
 SOURCED = ("hw", "nccl", "model", "spec")
@@ -44,7 +45,8 @@ def name_of(path: Path) -> str:
 
 def words_for(group: str, option: str) -> list[str]:
     # Multi-token prediction needs a model that has it.
-    return [f"{group}={option}", *(["model=deepseek_v3"] if (group, option) == ("spec", "mtp") else [])]
+    needed = {("spec", "mtp"): ["model=deepseek_v3"], ("runtime", "podman"): ["runtime.image=a/b:1"]}
+    return [f"{group}={option}", *needed.get((group, option), [])]
 
 
 def chosen(group: str, option: str) -> Deployment:
@@ -56,7 +58,9 @@ def chosen(group: str, option: str) -> Deployment:
 def test_every_preset_composes_and_renders_with_both_engines(path: Path, engine: str) -> None:
     words = [*words_for(path.parent.name, path.stem), f"engine={engine}", "engine.tensor_parallel=1"]
     release = render(compose(words))
-    assert f"/opt/{engine}/bin/python" in release.argv
+    # An image has its engine elsewhere than a host.
+    wanted = "/usr/bin/python3" if path.stem == "podman" else f"/opt/{engine}/bin/python"
+    assert wanted in release.argv
 
 
 @pytest.mark.parametrize("model", options("model"))
@@ -81,7 +85,12 @@ def test_no_preset_reaches_outside_its_group(path: Path) -> None:
     group = path.parent.name
     text = path.read_text(encoding="utf-8")
     content: dict[str, Any] = yaml.safe_load(text) or {}
-    if re.match(r"# @package _global_\n", text):
+    if group == "runtime" and "engine" in content:
+        # Where the engine is in an image, and who may start a container: no flag of the engine.
+        assert set(content) == {group, "engine"}
+        assert set(content["engine"]) == {"python", "user"}
+        content = content[group]
+    elif re.match(r"# @package _global_\n", text):
         assert set(content) <= {"defaults", group, "engine"}
         assert set(content.get("engine", {})) <= {"args"}  # flags that this hardware needs
         assert [list(entry) for entry in content["defaults"]] == [["override /nccl"]]

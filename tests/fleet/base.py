@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SUITES = ("bullseye", "bookworm", "trixie")
+#: A release with further packages, under a name of its own: what runs containers, and what reads files for them.
+WITH_MORE = {"trixie-containers": ("podman", "crun", "docker-cli", "docker-compose")}
 # libnuma1 for vLLM's CPU build.
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "iproute2", "procps", "sudo", "libnuma1")
+
+#: What nspawn lets such a host do besides: limit a container's devices, and give it a keyring.
+CONTAINERS = ("--capability=CAP_BPF", "--system-call-filter=bpf @keyring")
 
 # Runs inside the new root. Masked: what has no device or no use in a container and would only slow the boot.
 SETUP = r"""
@@ -56,15 +61,24 @@ def cache() -> Path:
 
 def root_of(suite: str) -> Path:
     """Return the root folder of a release; builds it first where it is not there yet."""
-    if suite not in SUITES:
-        raise FleetError(f"no such release: {suite}; there are {', '.join(SUITES)}")
-    recipe = hashlib.sha256("\0".join((suite, *PACKAGES, SETUP)).encode()).hexdigest()[:12]
+    if suite not in (*SUITES, *WITH_MORE):
+        raise FleetError(f"no such release: {suite}; there are {', '.join((*SUITES, *WITH_MORE))}")
+    recipe = hashlib.sha256("\0".join((suite, *_packages(suite), SETUP)).encode()).hexdigest()[:12]
     root = cache() / f"{suite}-{recipe}"
     if not root.exists():
         with locked(root) as lock:
             if not root.exists():
                 _build(suite, root, lock)
     return root
+
+
+def options(suite: str) -> tuple[str, ...]:
+    """Return what nspawn is told of hosts of a release, beside what holds for all."""
+    return CONTAINERS if suite in WITH_MORE else ()
+
+
+def _packages(suite: str) -> tuple[str, ...]:
+    return (*PACKAGES, *WITH_MORE.get(suite, ()))
 
 
 @contextlib.contextmanager
@@ -85,7 +99,8 @@ def _build(suite: str, root: Path, lock: int) -> None:
     print(f"fleet: building the {suite} root folder, once (about a minute)", file=sys.stderr)
     growing = root.with_name(f".{root.name}.growing")
     disk.remove(growing)
-    argv = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, str(growing)]
+    argv = ["debootstrap", "--variant=minbase", f"--include={','.join(_packages(suite))}"]
+    argv += [suite.partition("-")[0], str(growing)]
     try:
         done = subprocess.run(
             [*argv, machine.mirror()],

@@ -114,6 +114,7 @@ class Fleet:
             ssh_config=self.ssh_config,
             cgroup=Cgroup(slot.group(number), name),
             cable=network.cable(number, index) if self.shape.own_network else None,
+            options=base.options(self.shape.suite),
         )
 
     def _build(self, root: Path) -> None:

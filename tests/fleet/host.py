@@ -52,6 +52,7 @@ class FleetHost:
     ssh_config: Path
     cgroup: Cgroup
     cable: Cable | None
+    options: tuple[str, ...] = ()
 
     def run(self, command: str, *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a shell command on the host as root."""
@@ -145,6 +146,7 @@ class FleetHost:
             "--resolv-conf=off",
             "--timezone=off",
             f"--hostname={self.name}",
+            *self.options,
         ]
         if self.cable:
             options.append(f"--network-namespace-path={self.cable.path}")

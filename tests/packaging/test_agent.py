@@ -52,4 +52,4 @@ def test_the_program_of_a_batch_job_loads_and_refuses(version: tuple[int, int]) 
     done = subprocess.run(command, input=program, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (78, "")
     assert "REFUSED to start the server:" in done.stderr
-    assert "the manifest in the batch script is no manifest" in done.stderr
+    assert "the manifest of this program is no manifest" in done.stderr

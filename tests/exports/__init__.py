@@ -1,0 +1,1 @@
+"""Exported releases and containers in their real tools."""
