@@ -48,7 +48,7 @@ CASES = [
     ("launch 'target.kind=ss", "launch 'target.kind=ssh' "),
     ("launch secrets.env.X=f", "launch secrets.env.X=file:"),
     ("launch render --form", "launch render --format "),
-    ("launch render --format s", "launch render --format sbatch "),
+    ("launch render --format sb", "launch render --format sbatch "),
     ("launch adopt a_f", "launch adopt a_file.sh "),
     ("launch status --html=a_f", "launch status --html=a_file.sh "),
     ("launch nccl.nothing=", "launch nccl.nothing="),
