@@ -16,8 +16,8 @@ from launcher.adopt.table import Row
 from launcher.catalogue import rules
 from launcher.compose import Layers, compose, overrides, standalone
 from launcher.compose.composer import TOP_LEVEL
-from launcher.compose.layers import Layer
 from launcher.errors import ConfigError, RenderError
+from launcher.layers import Layer
 from launcher.paths import GROUPS
 from launcher.render import Release, render
 

@@ -97,6 +97,16 @@ def refusals(findings: Sequence[Finding]) -> list[str]:
     ]
 
 
+def forced() -> dict[str, str]:
+    """Return what ``--allow`` can name, with what it lets happen."""
+    told = {rule.id: rule.explanation for rule in all_rules() if _can_be_forced(rule)}
+    return told | dict.fromkeys(sorted(REFUSALS), "")
+
+
+def _can_be_forced(rule: Rule) -> bool:
+    return rule.severity != "inform" or rule.id in inert.RULES
+
+
 def _check_allowed(names: Sequence[str]) -> None:
     """Refuse names of nothing: neither of a rule nor of what a host looks for before its old server stops.
 
@@ -108,7 +118,7 @@ def _check_allowed(names: Sequence[str]) -> None:
     problems += [
         f"--allow {name}: this rule refuses nothing"
         for name in names
-        if name in known and known[name].severity == "inform" and name not in inert.RULES
+        if name in known and not _can_be_forced(known[name])
     ]
     if problems:
         raise ConfigError(*problems)

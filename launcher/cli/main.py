@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from launcher.cli import completion
 from launcher.cli.parser import parse
 from launcher.errors import LaunchError
 
@@ -22,10 +23,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     as_json = "--json" in words
     _prepare_output()
     try:
+        if words[:1] == [completion.HIDDEN]:
+            return completion.answer(words[1:])
         line = parse(words)
-        from launcher.cli import verbs
+        if line.verb == completion.VERB:  # read whenever a shell starts, so without all that the others import
+            code = completion.script(line)
+        else:
+            from launcher.cli import verbs
 
-        code = verbs.VERBS[line.verb](line)
+            code = verbs.VERBS[line.verb](line)
         sys.stdout.flush()
         return code  # noqa: TRY300 - a full disk shows at the flush
     except LaunchError as error:

@@ -33,6 +33,8 @@ VERBS = {
     "promote": "promote POINT [NAME]: write a point with its evidence to conf/deployment/NAME.yaml, then deploy it",
     "bench": "measure one configuration: launch bench bench=allreduce target=process",
     "run": "run this configuration in the foreground, without systemd",
+    "completion": "completion bash|zsh|fish: print what the shell reads to complete verbs, names, keys and values",
+    "schema": "schema GROUP|experiment: print the JSON Schema of such files, for editors (docs/editor.md)",
 }
 #: Verbs whose words are points and sweeps, in their order; a label such as nccl.algo=Tree is one of them.
 _OF_RESULTS = ("results", "diff", "promote")
@@ -96,6 +98,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see launch --help")
 
+    def flags(self) -> list[argparse.Action]:
+        return [action for action in self._actions if action.option_strings]
+
 
 def parse(argv: Sequence[str]) -> CommandLine:
     """Parse arguments.
@@ -151,6 +156,11 @@ def parse(argv: Sequence[str]) -> CommandLine:
     )
 
 
+def flags() -> list[argparse.Action]:
+    """Return every flag as argparse knows it."""
+    return _parser().flags()
+
+
 def _limit(patterns: str) -> str:
     """Return ``--limit`` as the override that it stands for."""
     if not patterns.strip(" ,"):
@@ -204,7 +214,7 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> _Parser:
     parser = _Parser(
         prog="launch",
         usage="launch [VERB] [NAME...] [OVERRIDES...] [FLAGS]",

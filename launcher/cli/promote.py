@@ -18,9 +18,9 @@ from launcher.cli.results import out_of
 from launcher.cli.show_sweep import note
 from launcher.cli.tell import confirmed, paint
 from launcher.compose import Layers, compose, standalone
-from launcher.compose.layers import Layer
 from launcher.errors import ConfigError, LaunchError
 from launcher.fleet.rollout import PENDING
+from launcher.layers import Layer
 from launcher.render import render
 from launcher.sweep import evidence
 

@@ -162,6 +162,14 @@ def adopt(line: CommandLine) -> int:
     return written(line)
 
 
+def schema(line: CommandLine) -> int:
+    """Print the JSON Schema of one kind of file."""
+    _no_sweep(line)
+    from launcher.cli.schemas import schema as told
+
+    return told(line)
+
+
 VERBS: dict[str, Callable[[CommandLine], int]] = {
     "up": up,
     "plan": plan,
@@ -180,6 +188,7 @@ VERBS: dict[str, Callable[[CommandLine], int]] = {
     "promote": promote,
     "init": init,
     "adopt": adopt,
+    "schema": schema,
 }
 
 

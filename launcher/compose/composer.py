@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from hydra.core.override_parser.types import Override
 
-    from launcher.compose.layers import Layers
+    from launcher.layers import Layers
 
 #: Keys that a configuration has.
 TOP_LEVEL = tuple(f.name for f in dataclasses.fields(Deployment))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hydra.core.override_parser.types import Override
 
-    from launcher.compose.layers import Layers
+    from launcher.layers import Layers
 
 
 @dataclass(frozen=True)

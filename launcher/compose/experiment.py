@@ -23,7 +23,7 @@ from launcher.paths import EXPERIMENT, GROUPS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from launcher.compose.layers import Layers
+    from launcher.layers import Layers
 
 _OWN = ("axes", "pairs", "filters", "baseline")
 #: What needs no quotes to be one value in an override.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from launcher.compose.layers import Layers
+    from launcher.layers import Layers
 
 
 def read(layers: Layers, group: str) -> dict[str, Mapping[str, Any]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hydra.core.config_search_path import ConfigSearchPath
 
-    from launcher.compose.layers import Layers
+    from launcher.layers import Layers
 
 
 class _OwnLayers(SearchPathPlugin):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from launcher.compose.layers import Layers
+    from launcher.layers import Layers
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from launcher.compose.composer import Composition
-    from launcher.compose.layers import Layers
+    from launcher.layers import Layers
     from launcher.schema import Deployment
 
 #: Words that are safe without quotes, if YAML reads them as text.

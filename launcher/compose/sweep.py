@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from launcher.compose.expand import Axis, Expansion
-    from launcher.compose.layers import Layers
+    from launcher.layers import Layers
     from launcher.schema import Load
 
 

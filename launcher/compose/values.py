@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hydra.core.override_parser.types import Override
 
-    from launcher.compose.layers import Layers
+    from launcher.layers import Layers
 
 #: More points than this are a mistake.
 MOST = 5000
