@@ -321,7 +321,8 @@ time.strftime = lambda form, *when: text(form, *(when or (time.gmtime(time.time(
 space = {"__name__": "agent"}
 exec(compile(open("/usr/local/lib/launch/agent.py").read(), "agent", "exec"), space)
 space["load"]()
-check, counts = sys.modules["launch_agent.check"].check, sys.modules["launch_agent.findings"].counts
+from launch_agent.check import check
+from launch_agent.findings import counts
 found, longest, begin = collections.Counter(), 0.0, now()
 for _ in range(times):
     one = now()
