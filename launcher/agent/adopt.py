@@ -8,7 +8,7 @@ from . import facts, ports
 from .adopt_find import Seen, descendants, home_of, mains, table, titled
 from .adopt_read import read
 from .preflight_host import who
-from .processes import cgroup_of, read_process
+from .processes import cgroup_of, read_process, start_time
 
 
 def adopt() -> Dict[str, Any]:
@@ -25,14 +25,29 @@ def adopt() -> Dict[str, Any]:
         gpus = None
     found = mains(processes)
     ours = {pid for pid in found if home_of(cgroup_of(pid)).kind == "launch"}
-    servers = [read(pid, engine, processes, gpus) for pid, engine in found.items() if pid not in ours]
+    others = {pid: _server(pid, engine, processes, gpus) for pid, engine in found.items() if pid not in ours}
+    servers = [server for server in others.values() if server]
     remarks = [
         (home_of(cgroup_of(pid)).name, f"process {pid} is a deployment of launch already") for pid in sorted(ours)
     ]
+    remarks += [(f"process {pid}", "ended while it was looked at") for pid, server in others.items() if not server]
     remarks += _overwritten(processes)
     known = {one for pid in found for one in (pid, *descendants(pid, processes))}
     remarks += _strangers(gpus, known | set(titled(processes)))
     return {"servers": servers, "gpus": [gpu["name"] for gpu in gpus or ()], "remarks": remarks, "problems": []}
+
+
+def _server(
+    pid: int, engine: str, processes: Mapping[int, Seen], gpus: "Optional[Sequence[Mapping[str, Any]]]"
+) -> Optional[Dict[str, Any]]:
+    """Return a server, None when it ends meanwhile: what was read of it then is not whole."""
+    server = None
+    try:
+        server = read(pid, engine, processes, gpus)
+    except (OSError, LookupError, ValueError):
+        if start_time(pid) is not None:
+            raise
+    return server if start_time(pid) is not None else None
 
 
 def _overwritten(processes: Mapping[int, Seen]) -> List[Tuple[str, str]]:

@@ -323,3 +323,14 @@ def test_a_server_that_does_not_end_is_killed_with_all_that_it_started() -> None
         for child in (main, stranger):
             child.kill()
             child.wait()
+
+
+def test_a_server_that_ends_meanwhile_is_told_and_not_half_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["/bin/true"]) as child:
+        pass
+    words = ("python3", "-m", "sglang.launch_server")
+    monkeypatch.setattr(adopt, "table", lambda: {child.pid: Seen(1, words, "/usr/bin/python3")})
+    with bundle.informed():
+        found = adopt.adopt()
+    assert found["servers"] == []
+    assert (f"process {child.pid}", "ended while it was looked at") in found["remarks"]

@@ -25,7 +25,9 @@ loose() { echo "$1" > /opt/standin/fault; dropin /run/systemd/system/$U.d 'ExecS
 up() { for i in $(seq 100); do ss -Hltn sport = :8000 | grep -q . && pgrep -f ^sglang::scheduler_TP1 > /dev/null \
        && break; sleep 0.1; done; sleep 0.3; }
 # back PID: wait until systemd has started the server again.
-back() { for i in $(seq 150); do [ "$(systemctl show -P ActiveState $U)" = active ] && [ "$(main)" != "$1" ] && break
+# In this order: a unit whose process was just ended is active until systemd has heard of it, and then has none.
+back() { for i in $(seq 300); do n=$(main); [ "$n" != "$1" ] && [ "$n" != 0 ] &&
+         [ "$(systemctl show -P ActiveState $U)" = active ] && break
          sleep 0.1; done; }
 put_back() { for f in $FILES; do rm -rf "$f"; cp -a "$KEPT$f" "$f"; done; reload; }
 # like PID CHANGES COMMAND...: a process with the environment of another one, changed; its number is printed.

@@ -432,8 +432,11 @@ WRITTEN = (
     *("/var/log/journal", "/run/log/journal", "/run/systemd/journal"),
     *("/var/log/wtmp", "/var/log/lastlog", "/run/utmp", "/run/motd.dynamic", "/run/sudo"),
 )
-#: Counters and times of use.
-MOVING = ("CPU", "Memory", "Tasks", "IO", "IP", "NFileDescriptorStore", "NJobs", "NInstalledJobs", "Progress")
+#: Counters, times of use and signs of life.
+MOVING = (
+    *("CPU", "Memory", "Tasks", "IO", "IP", "NFileDescriptorStore", "NJobs", "NInstalledJobs", "Progress"),
+    "WatchdogTimestamp",
+)
 
 
 def snapshot(site: Site) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -82,7 +82,9 @@ FAULTS = {
 #: Every path on the host but logs, what SSH sessions and refused changes leave for a while, and the recorder's own.
 PATHS = (
     "find / /run /tmp /dev/shm -xdev ! -path '/proc/*' ! -path '/var/log/*' ! -path '/run/systemd/*'"
-    " ! -path '/run/user/*' ! -path '/run/log/*' ! -path '/run/launch-change/*' ! -path '/var/tmp/ranks*' | sort -u"
+    " ! -path '/run/user/*' ! -path '/run/log/*' ! -path '/run/launch-change/*' ! -path '/var/tmp/ranks*'"
+    # What the hosts' own services and timers do in the meantime: logind's folder, the timed check.
+    " ! -path '*/systemd-private-*' ! -path '/run/launch-drift*' | sort -u"
 )
 #: The folders of PrivateTmp= are named anew at each start.
 PRIVATE = ("/tmp/systemd-private-", "/var/tmp/systemd-private-")
